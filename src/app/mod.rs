@@ -1,0 +1,3 @@
+//! Pure decisions: no client, no async, no clock, no environment.
+
+pub mod ensemble;

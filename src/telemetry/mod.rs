@@ -1,0 +1,3 @@
+//! Logs and the metrics registry. Each room registers its own metrics here.
+
+pub use prometheus_client::registry::Registry;
