@@ -1,1 +1,214 @@
-//! (room)
+//! The composition root of `esfleet run`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::api::{ClusterName, FleetConfig};
+use crate::api::fleet_config::FleetConfigError;
+use crate::fleet::metrics::FleetMetrics;
+use crate::fleet::{Connection, Fleet, Member, Timing};
+use crate::http::{Server, ServerError};
+use crate::kubernetes::client::{self, ConnectError};
+use crate::kubernetes::scope::Scope;
+use crate::kubernetes::writer::Writer;
+use crate::leadership::{Election, ElectionConfig, ElectionError, ElectionMetrics, Term};
+use crate::reconcile::memory::Memory;
+use crate::reconcile::metrics::ReconcileMetrics;
+use crate::reconcile::{Context, control};
+use crate::support::supervise::keep_running;
+use crate::telemetry::Registry;
+use crate::zookeeper::{Pool, PoolConfig, ZooKeeperMetrics};
+
+/// Why `esfleet run` could not start or ended.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The fleet config is at fault.
+    #[error(transparent)]
+    FleetConfig(#[from] FleetConfigError),
+    /// The hub's kubeconfig is at fault.
+    #[error("the hub: {0}")]
+    Hub(#[from] ConnectError),
+    /// The HTTP address cannot be served.
+    #[error(transparent)]
+    Http(#[from] ServerError),
+    /// The election ended.
+    #[error("the election ended: {0}")]
+    Election(#[from] ElectionError),
+    /// Signals cannot be received.
+    #[error("signals cannot be received: {0}")]
+    Signals(std::io::Error),
+    /// A second signal came while the first was being obeyed.
+    #[error("a second signal ended the clean step-down")]
+    Aborted,
+}
+
+/// Everything that `esfleet run` is told.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// The fleet config file.
+    pub fleet_config: std::path::PathBuf,
+    /// Where the Lease lives; none: in-cluster, else the usual kubeconfig rules.
+    pub hub: client::HubSource,
+    /// The election.
+    pub election: ElectionConfig,
+    /// The address of the HTTP server.
+    pub http_addr: std::net::SocketAddr,
+    /// When members are probed and tried again.
+    pub timing: Timing,
+    /// How ZooKeeper sessions are held.
+    pub pool: PoolConfig,
+}
+
+/// What all terms of this process share.
+struct Controllers {
+    fleet: Fleet,
+    instance: String,
+    pool_config: PoolConfig,
+    zookeeper: ZooKeeperMetrics,
+    reconcile: ReconcileMetrics,
+    /// The pool of the running term, for the listing.
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+/// Runs one replica until a signal ends it.
+///
+/// # Errors
+/// [`RunError`]; nothing has been touched when it is [`RunError::FleetConfig`] or [`RunError::Http`].
+pub async fn run(options: RunOptions) -> Result<(), RunError> {
+    let config = FleetConfig::load(&options.fleet_config)?;
+    let shutdown = CancellationToken::new();
+    let mut registry = Registry::default();
+    let zookeeper = ZooKeeperMetrics::register(&mut registry);
+    let reconcile = ReconcileMetrics::register(&mut registry);
+    let election_metrics = ElectionMetrics::register(&mut registry);
+    let server = Server::bind(options.http_addr).await?;
+    let hub = client::connect_hub(&options.hub).await?;
+    let election = Election::new(hub, options.election.clone(), election_metrics);
+    let leadership = election.view();
+    tracing::info!(
+        fleet = %config.name, members = config.clusters.len(), identity = leadership.borrow().identity,
+        version = env!("CARGO_PKG_VERSION"), "esfleet starts"
+    );
+
+    let tasks = TaskTracker::new();
+    let members = CancellationToken::new();
+    let fleet = Fleet::start(config, options.timing, &tasks, &members);
+    let controllers = Arc::new(Controllers {
+        instance: leadership.borrow().identity.clone(),
+        fleet,
+        pool_config: options.pool,
+        zookeeper,
+        reconcile,
+        pool: Mutex::new(None),
+    });
+    FleetMetrics::register(&mut registry, controllers.fleet.members.clone());
+    let served = tasks.spawn(server.serve(routes(&controllers, leadership, registry), members.clone()));
+
+    let lead = {
+        let controllers = controllers.clone();
+        move |term: Arc<Term>| lead(controllers.clone(), term)
+    };
+    let ended = tokio::select! {
+        ended = end_on_second_signal(election.run(shutdown.clone(), lead), &shutdown) => ended,
+        _ = served => Err(RunError::Http(ServerError::Ended)),
+    };
+    members.cancel();
+    tasks.close();
+    // what is left are watches and probes, which end at their next await
+    if tokio::time::timeout(Duration::from_secs(5), tasks.wait()).await.is_err() {
+        tracing::warn!("some tasks did not end in time");
+    }
+    tracing::info!("esfleet ends");
+    ended
+}
+
+/// Waits for the election, which the first SIGTERM or SIGINT ends cleanly and the second at once.
+async fn end_on_second_signal(
+    election: impl Future<Output = Result<(), ElectionError>>,
+    shutdown: &CancellationToken,
+) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
+    let signals = async {
+        let mut next = async || {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        };
+        next().await;
+        tracing::info!("ending: writers stop, then the lease is released");
+        shutdown.cancel();
+        next().await;
+    };
+    tokio::select! {
+        result = election => Ok(result?),
+        () = signals => Err(RunError::Aborted),
+    }
+}
+
+/// One term: a pool, and a controller for each scope of each member; ends with the term.
+async fn lead(controllers: Arc<Controllers>, term: Arc<Term>) {
+    let pool = Pool::new(term.clone(), controllers.pool_config.clone(), controllers.zookeeper.clone());
+    *controllers.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool.clone());
+    let tasks = TaskTracker::new();
+    for member in controllers.fleet.members.iter().filter(|member| !member.config.paused) {
+        let (controllers, member, term, pool) = (controllers.clone(), member.clone(), term.clone(), pool.clone());
+        tasks.spawn(async move {
+            let name = format!("controller of {}", member.config.name);
+            let ended = term.cancellation().clone();
+            keep_running(&name, &ended, || {
+                lead_member(controllers.clone(), member.clone(), term.clone(), pool.clone())
+            })
+            .await;
+        });
+    }
+    term.cancellation().cancelled().await;
+    tasks.close();
+    tasks.wait().await;
+    *controllers.pool.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    pool.close().await;
+}
+
+/// One member in one term: controllers while it is connected.
+async fn lead_member(controllers: Arc<Controllers>, member: Arc<Member>, term: Arc<Term>, pool: Arc<Pool>) {
+    let mut connections = member.connection();
+    loop {
+        let connection = connections.borrow_and_update().clone();
+        if let Some(connection) = connection {
+            control_member(&controllers, &member, &term, &pool, &connection).await;
+        }
+        tokio::select! {
+            () = term.cancellation().cancelled() => return,
+            changed = connections.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+async fn control_member(controllers: &Controllers, member: &Member, term: &Arc<Term>, pool: &Arc<Pool>, connection: &Connection) {
+    let stop = term.cancellation().child_token();
+    let writer = Writer::new(term.clone(), connection.client.clone());
+    let scopes = member.scopes.iter().map(|scope| {
+        control(context(controllers, &member.config.name, scope, &writer, pool), stop.clone())
+    });
+    let mut all = std::pin::pin!(futures::future::join_all(scopes));
+    tokio::select! {
+        _ = &mut all => return,
+        () = connection.cancel.cancelled() => stop.cancel(),
+    }
+    all.await;
+}
+
+fn context(controllers: &Controllers, cluster: &ClusterName, scope: &Arc<Scope>, writer: &Writer, pool: &Arc<Pool>) -> Arc<Context> {
+    Arc::new(Context {
+        cluster: cluster.clone(),
+        instance: controllers.instance.clone(),
+        scope: scope.clone(),
+        writer: writer.clone(),
+        pool: pool.clone(),
+        metrics: controllers.reconcile.clone(),
+        memory: Memory::default(),
+    })
+}

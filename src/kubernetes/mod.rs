@@ -1,1 +1,10 @@
-//! (room)
+//! Clients with deadlines, watches reduced to slim projections, guarded writes and Events.
+
+pub mod client;
+pub mod events;
+pub mod projection;
+pub mod scope;
+pub mod store;
+pub mod watch;
+pub mod words;
+pub mod writer;

@@ -1,0 +1,250 @@
+//! Writes to a member: only under a term, with a deadline on both sides and preconditions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::core::Status;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::projection::ObjectKey;
+use crate::api::{EventSourcedApp, FIELD_MANAGER};
+use crate::leadership::{Term, WriteError as TermError};
+
+/// The deadline of one request, body included.
+pub const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What became of a request that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RequestError {
+    /// The term ended before or during the write; whether it arrived is not known.
+    #[error("the term ended")]
+    TermEnded,
+    /// No answer in time; whether it arrived is not known.
+    #[error("no answer within {0:?}")]
+    Deadline(Duration),
+    /// A precondition does not hold (409): somebody was faster.
+    #[error("somebody was faster: {0}")]
+    Stale(String),
+    /// There is no such object (404).
+    #[error("not found: {0}")]
+    NotFound(String),
+    /// The namespace is being deleted, so that nothing can be created in it.
+    #[error("the namespace is being deleted")]
+    NamespaceTerminating,
+    /// esfleet has no permission (401, 403).
+    #[error("{0}")]
+    Forbidden(String),
+    /// The API server refuses the object as it is (400, 422).
+    #[error("{0}")]
+    Rejected(String),
+    /// Anything else: unreachable, throttled, an internal error.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl RequestError {
+    /// Whether the same request may succeed without anybody changing the object.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Stale(_) | Self::Failed(_) => true,
+            Self::TermEnded | Self::NotFound(_) | Self::NamespaceTerminating | Self::Forbidden(_) | Self::Rejected(_) => false,
+        }
+    }
+}
+
+impl From<kube::Error> for RequestError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => of_status(&status),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<TermError<kube::Error>> for RequestError {
+    fn from(error: TermError<kube::Error>) -> Self {
+        match error {
+            TermError::TermEnded => Self::TermEnded,
+            TermError::Deadline(limit) => Self::Deadline(limit),
+            TermError::Failed(error) => error.into(),
+        }
+    }
+}
+
+fn of_status(status: &Status) -> RequestError {
+    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let message = status.message.clone();
+    match status.code {
+        409 => RequestError::Stale(message),
+        404 => RequestError::NotFound(message),
+        403 if causes.iter().any(|cause| cause.reason == "NamespaceTerminating") => RequestError::NamespaceTerminating,
+        401 | 403 => RequestError::Forbidden(message),
+        400 | 422 => RequestError::Rejected(message),
+        _ => RequestError::Failed(message),
+    }
+}
+
+/// Reads one object as the API server has it now; none if there is none.
+///
+/// # Errors
+/// [`RequestError`], with [`REQUEST_DEADLINE`].
+pub async fn read<K: Resource<DynamicType = ()>>(client: &Client, key: &ObjectKey) -> Result<Option<Value>, RequestError> {
+    let request = request::<K>(key).get(&key.name, &GetParams::default()).map_err(build)?;
+    let answer = tokio::time::timeout(REQUEST_DEADLINE, client.request::<Value>(request)).await;
+    match answer.map_err(|_| RequestError::Deadline(REQUEST_DEADLINE))?.map_err(RequestError::from) {
+        Ok(object) => Ok(Some(object)),
+        Err(RequestError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The hand that writes to one member in one term.
+#[derive(Clone)]
+pub struct Writer {
+    term: Arc<Term>,
+    client: Client,
+}
+
+impl Writer {
+    /// A writer for `client`'s cluster that stops with `term`.
+    #[must_use]
+    pub fn new(term: Arc<Term>, client: Client) -> Self {
+        Self { term, client }
+    }
+
+    /// The client, for reads.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Server-side apply of a whole object by esfleet's field manager. `metadata.uid` and
+    /// `metadata.resourceVersion` in it are preconditions; a resource version of `"1"` creates the
+    /// object and is [`RequestError::Stale`] where one exists.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn apply<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, object: &Value) -> Result<Value, RequestError> {
+        let request = request::<K>(key).patch(&key.name, &apply_params(), &Patch::Apply(object)).map_err(build)?;
+        self.send(request).await
+    }
+
+    /// Server-side apply of an app's whole status.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `Stale` where the object at `key` is another than `uid`.
+    pub async fn apply_status(&self, key: &ObjectKey, uid: &str, status: &impl serde::Serialize) -> Result<Value, RequestError> {
+        let object = json!({
+            "apiVersion": EventSourcedApp::api_version(&()),
+            "kind": EventSourcedApp::kind(&()),
+            "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid },
+            "status": status,
+        });
+        let request = request::<EventSourcedApp>(key)
+            .patch_subresource("status", &key.name, &apply_params(), &Patch::Apply(&object))
+            .map_err(build)?;
+        self.send(request).await
+    }
+
+    /// Deletes exactly the object that was observed; one that is gone already is no error.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn delete<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, uid: &str, version: &str) -> Result<(), RequestError> {
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        let request = request::<K>(key).delete(&key.name, &params).map_err(build)?;
+        match self.send::<Value>(request).await {
+            Ok(_) | Err(RequestError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object by POST; used for Events, whose names are never reused.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn create<K>(&self, namespace: &str, object: &K) -> Result<(), RequestError>
+    where
+        K: Resource<DynamicType = ()> + serde::Serialize,
+    {
+        let data = serde_json::to_vec(object).map_err(|error| RequestError::Failed(error.to_string()))?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let request = Request::new(K::url_path(&(), Some(namespace))).create(&params, data).map_err(build)?;
+        self.send::<Value>(request).await.map(drop)
+    }
+
+    async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, RequestError> {
+        let limit = REQUEST_DEADLINE.min(self.term.remaining());
+        let request = with_server_timeout(request, limit)?;
+        Ok(self.term.write(limit, self.client.request(request)).await?)
+    }
+}
+
+fn apply_params() -> PatchParams {
+    PatchParams::apply(FIELD_MANAGER).force()
+}
+
+fn request<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Request {
+    Request::new(K::url_path(&(), Some(&key.namespace)))
+}
+
+fn build(error: kube::core::request::Error) -> RequestError {
+    RequestError::Failed(error.to_string())
+}
+
+/// Asks the API server to give up when we do, so that nothing of ours is carried out later than that.
+fn with_server_timeout(mut request: http::Request<Vec<u8>>, limit: Duration) -> Result<http::Request<Vec<u8>>, RequestError> {
+    let seconds = limit.as_secs().max(1);
+    let uri = request.uri();
+    let separator = if uri.query().is_some() { '&' } else { '?' };
+    let bounded = format!("{uri}{separator}timeout={seconds}s");
+    *request.uri_mut() = bounded.parse().map_err(|error: http::uri::InvalidUri| RequestError::Failed(error.to_string()))?;
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::response::{StatusCause, StatusDetails};
+
+    #[test]
+    fn a_write_tells_the_server_its_deadline() {
+        let request = |uri: &str| http::Request::builder().uri(uri).body(Vec::new()).unwrap();
+        for (uri, limit, bounded) in [
+            ("/apis/x", Duration::from_millis(9_900), "/apis/x?timeout=9s"),
+            ("/apis/x?fieldManager=esfleet&force=true", Duration::from_millis(10), "/apis/x?fieldManager=esfleet&force=true&timeout=1s"),
+        ] {
+            let request = with_server_timeout(request(uri), limit).map(|r| r.uri().to_string());
+            assert_eq!(request, Ok(bounded.to_owned()));
+        }
+    }
+
+    #[test]
+    fn each_answer_of_the_api_server_has_its_class() {
+        let status = |code, causes| Status {
+            code,
+            message: "m".to_owned(),
+            details: Some(StatusDetails { causes, ..StatusDetails::default() }),
+            ..Status::default()
+        };
+        let terminating = StatusCause { reason: "NamespaceTerminating".to_owned(), ..StatusCause::default() };
+        for (status, class) in [
+            (status(409, vec![]), RequestError::Stale("m".to_owned())),
+            (status(404, vec![]), RequestError::NotFound("m".to_owned())),
+            (status(403, vec![terminating]), RequestError::NamespaceTerminating),
+            (status(403, vec![]), RequestError::Forbidden("m".to_owned())),
+            (status(401, vec![]), RequestError::Forbidden("m".to_owned())),
+            (status(422, vec![]), RequestError::Rejected("m".to_owned())),
+            (status(429, vec![]), RequestError::Failed("m".to_owned())),
+            (status(500, vec![]), RequestError::Failed("m".to_owned())),
+        ] {
+            assert_eq!(RequestError::from(kube::Error::Api(Box::new(status))), class);
+        }
+    }
+}
