@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// A condition of an app, as Kubernetes defines conditions.
 pub type AppCondition = Condition;
 
+/// The kind's name.
+pub const KIND: &str = "EventSourcedApp";
+
 /// What an app should be.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,11 +75,11 @@ pub struct EventSourcedAppSpec {
     pub zookeeper_root_path: String,
 
     /// Merged over the pod template that esfleet makes, under strategic-merge rules. The app's
-    /// container is named `es-app`. The pod labels `app` and `app.kubernetes.io/*`, the image of
-    /// `es-app` and the environment variables POD_NAME, POD_NAMESPACE, ZK_CONNECT_STRING and
+    /// container is named `es-app`. The pod label `app`, the image of `es-app` and the environment
+    /// variables POD_NAME, POD_NAMESPACE, ZK_CONNECT_STRING and
     /// ZK_ROOT_PATH stay esfleet's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<PodTemplateSpec>,
+    pub template: Option<Box<PodTemplateSpec>>,
 
     /// Volume claims of each pod, as in a StatefulSet. A StatefulSet that exists keeps its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
