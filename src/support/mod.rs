@@ -1,1 +1,3 @@
-//! (room)
+//! YAML, retries, deadlines, supervised tasks.
+
+pub mod retry;
