@@ -190,8 +190,20 @@ async fn lead_member(controllers: Arc<Controllers>, member: Arc<Member>, term: A
 async fn control_member(controllers: &Controllers, member: &Member, term: &Arc<Term>, pool: &Arc<Pool>, connection: &Connection) {
     let stop = term.cancellation().child_token();
     let writer = Writer::new(term.clone(), connection.client.clone());
+    let permits = Arc::new(Semaphore::new(usize::from(CONCURRENCY)));
     let scopes = member.scopes.iter().map(|scope| {
-        control(context(controllers, &member.config.name, scope, &writer, pool), stop.clone())
+        let context = Context {
+            cluster: member.config.name.clone(),
+            instance: controllers.instance.clone(),
+            scope: scope.clone(),
+            writer: writer.clone(),
+            pool: pool.clone(),
+            metrics: controllers.reconcile.clone(),
+            memory: Memory::default(),
+            changed: marker(scope.clone()),
+            permits: permits.clone(),
+        };
+        control(Arc::new(context), stop.clone())
     });
     let mut all = std::pin::pin!(futures::future::join_all(scopes));
     tokio::select! {
@@ -201,14 +213,9 @@ async fn control_member(controllers: &Controllers, member: &Member, term: &Arc<T
     all.await;
 }
 
-fn context(controllers: &Controllers, cluster: &ClusterName, scope: &Arc<Scope>, writer: &Writer, pool: &Arc<Pool>) -> Arc<Context> {
-    Arc::new(Context {
-        cluster: cluster.clone(),
-        instance: controllers.instance.clone(),
-        scope: scope.clone(),
-        writer: writer.clone(),
-        pool: pool.clone(),
-        metrics: controllers.reconcile.clone(),
-        memory: Memory::default(),
+/// What the pool calls when an app's view of its ensemble changed.
+fn marker(scope: Arc<Scope>) -> Changed {
+    Arc::new(move |app| {
+        scope.dirty.mark(&ObjectKey { namespace: app.namespace.clone(), name: app.name.clone() });
     })
 }

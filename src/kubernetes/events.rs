@@ -12,10 +12,7 @@ use kube::Resource;
 use super::projection::ObjectKey;
 use super::writer::{RequestError, Writer};
 use crate::api::{EventSourcedApp, GROUP};
-use crate::app::status::{Notice, NoticeKind};
-
-/// The longest note that the API server accepts, in bytes.
-const NOTE_MAX: usize = 1024;
+use crate::app::transitions::{Notice, Severity};
 
 /// Publishes one notice about an app.
 ///
@@ -41,36 +38,15 @@ fn event(instance: &str, app: &ObjectKey, uid: &str, notice: &Notice, now: Times
             uid: Some(uid.to_owned()),
             ..ObjectReference::default()
         }),
-        action: Some(notice.action().to_owned()),
-        reason: Some(notice.reason().to_owned()),
-        note: Some(shorten(&notice.note).to_owned()),
-        type_: Some(match notice.kind {
-            NoticeKind::Normal => "Normal".to_owned(),
-            NoticeKind::Warning => "Warning".to_owned(),
+        action: Some(notice.reason.as_str().to_owned()),
+        reason: Some(notice.reason.as_str().to_owned()),
+        note: Some(notice.note.clone()),
+        type_: Some(match notice.severity {
+            Severity::Normal => "Normal".to_owned(),
+            Severity::Warning => "Warning".to_owned(),
         }),
         reporting_controller: Some(format!("{GROUP}/esfleet")),
         reporting_instance: Some(instance.chars().take(128).collect()),
         ..Event::default()
-    }
-}
-
-fn shorten(note: &str) -> &str {
-    let mut end = note.len().min(NOTE_MAX);
-    while !note.is_char_boundary(end) {
-        end -= 1;
-    }
-    &note[..end]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_note_is_cut_at_a_character() {
-        let long = "ä".repeat(NOTE_MAX);
-        assert_eq!(shorten(&long).len(), NOTE_MAX);
-        assert_eq!(shorten(&format!("a{long}")).len(), NOTE_MAX - 1);
-        assert_eq!(shorten("short"), "short");
     }
 }

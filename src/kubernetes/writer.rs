@@ -47,12 +47,13 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Whether the same request may succeed without anybody changing the object.
+    /// Whether it only says that the world moved on: trying again with fresh eyes is all that is to be done, and
+    /// nobody needs to be told.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub fn is_passing(&self) -> bool {
         match self {
-            Self::Deadline(_) | Self::Stale(_) | Self::Failed(_) => true,
-            Self::TermEnded | Self::NotFound(_) | Self::NamespaceTerminating | Self::Forbidden(_) | Self::Rejected(_) => false,
+            Self::TermEnded | Self::Stale(_) | Self::NamespaceTerminating => true,
+            Self::Deadline(_) | Self::NotFound(_) | Self::Forbidden(_) | Self::Rejected(_) | Self::Failed(_) => false,
         }
     }
 }
@@ -134,21 +135,47 @@ impl Writer {
         self.send(request).await
     }
 
-    /// Server-side apply of an app's whole status.
+    /// Merges a patch, as RFC 7386 has it; `metadata.uid` and `metadata.resourceVersion` in it are preconditions.
     ///
     /// # Errors
-    /// [`RequestError`]; `Stale` where the object at `key` is another than `uid`.
-    pub async fn apply_status(&self, key: &ObjectKey, uid: &str, status: &impl serde::Serialize) -> Result<Value, RequestError> {
+    /// [`RequestError`].
+    pub async fn merge<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, patch: &Value) -> Result<Value, RequestError> {
+        let request = request::<K>(key).patch(&key.name, &patch_params(), &Patch::Merge(patch)).map_err(build)?;
+        self.send(request).await
+    }
+
+    /// Merges a patch under Kubernetes' own rules for lists; preconditions as in [`Self::merge`].
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn strategic_merge<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, patch: &Value) -> Result<Value, RequestError> {
+        let request = request::<K>(key).patch(&key.name, &patch_params(), &Patch::Strategic(patch)).map_err(build)?;
+        self.send(request).await
+    }
+
+    /// Replaces an app's whole status, so that nothing that anybody else left in it stays; the
+    /// object's new resource version.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `Stale` where the object is not the one of this UID at this resource version.
+    pub async fn replace_status(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        version: &str,
+        status: &impl serde::Serialize,
+    ) -> Result<String, RequestError> {
         let object = json!({
             "apiVersion": EventSourcedApp::api_version(&()),
             "kind": EventSourcedApp::kind(&()),
-            "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid },
+            "metadata": { "name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": version },
             "status": status,
         });
-        let request = request::<EventSourcedApp>(key)
-            .patch_subresource("status", &key.name, &apply_params(), &Patch::Apply(&object))
-            .map_err(build)?;
-        self.send(request).await
+        let data = serde_json::to_vec(&object).map_err(|error| RequestError::Failed(error.to_string()))?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let request = request::<EventSourcedApp>(key).replace_subresource("status", &key.name, &params, data).map_err(build)?;
+        let answer: Value = self.send(request).await?;
+        Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
     }
 
     /// Deletes exactly the object that was observed; one that is gone already is no error.
@@ -184,6 +211,10 @@ impl Writer {
         let request = with_server_timeout(request, limit)?;
         Ok(self.term.write(limit, self.client.request(request)).await?)
     }
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 fn apply_params() -> PatchParams {

@@ -8,20 +8,22 @@ use futures::{FutureExt, StreamExt, stream};
 use kube::runtime::controller::{Action, Config, Error};
 use kube::runtime::reflector::ObjectRef;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::memory::Memory;
 use super::metrics::{ReconcileMetrics, ReconcileResult};
+use super::observe::Children;
 use super::{apply, observe, report};
 use crate::api::{AppKey, ClusterName};
 use crate::app::plan::plan;
 use crate::kubernetes::projection::ObjectKey;
 use crate::kubernetes::scope::{ProjectedApp, Scope};
 use crate::kubernetes::writer::{RequestError, Writer};
-use crate::zookeeper::Pool;
+use crate::zookeeper::{Changed, Pool};
 
-/// How many apps of one scope are looked at side by side.
-const CONCURRENCY: u16 = 16;
+/// How many apps of one member are looked at side by side.
+pub const CONCURRENCY: u16 = 16;
 /// How soon an app is looked at again when somebody else was faster with a write.
 const STALE_RETRY: Duration = Duration::from_millis(200);
 
@@ -41,6 +43,10 @@ pub struct Context {
     pub metrics: ReconcileMetrics,
     /// What we wrote and have not seen yet.
     pub memory: Memory,
+    /// Marks an app whose view of its ensemble changed.
+    pub changed: Changed,
+    /// Shared by the scopes of one member; as many as [`CONCURRENCY`].
+    pub permits: Arc<Semaphore>,
 }
 
 impl Context {
@@ -133,6 +139,7 @@ fn retry(app: Arc<ProjectedApp>, error: &ReconcileError, context: Arc<Context>) 
 
 async fn reconcile(app: Arc<ProjectedApp>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let key = app.key();
+    let _permit = context.permits.acquire().await;
     context.scope.dirty.started(&key);
     let started = Instant::now();
     let result = reconcile_app(&app, &key, &context).await;
@@ -153,9 +160,9 @@ async fn reconcile_app(app: &ProjectedApp, key: &ObjectKey, context: &Context) -
         context.pool.forget(&context.app_key(key)); // told by the watch, and left alone
         return Ok(());
     };
-    let children = observe::children(context, key, observed);
+    let children = Children::of(&context.scope, key);
     observe::register(context, key, observed);
-    let plan = plan(observed, &children);
-    let outcome = apply::apply(context, key, observed, plan).await;
+    let plan = plan(observed, &children.view(), &context.memory.memo(key));
+    let outcome = apply::apply(context, key, observed, &children, plan).await;
     report::report(context, key, observed, outcome).await
 }

@@ -7,6 +7,7 @@ use dashmap::DashMap;
 use crate::api::EventSourcedAppStatus;
 use crate::app::ChildKind;
 use crate::app::digest::Digest;
+use crate::app::plan::Memo;
 use crate::kubernetes::projection::ObjectKey;
 use crate::support::retry::Backoff;
 
@@ -17,21 +18,16 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 #[derive(Default)]
 pub struct Memory {
     failures: DashMap<ObjectKey, Backoff>,
-    converged: DashMap<(ChildKind, ObjectKey), Converged>,
+    memos: DashMap<ObjectKey, Memo>,
     reported: DashMap<ObjectKey, Reported>,
 }
 
-/// What an object that we applied looked like afterwards. Where an API server stores a value in
-/// another form than we sent it, this is how we know that there is nothing left to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Converged {
-    wanted: Digest,
-    observed: Option<Digest>,
-}
-
+/// A status that the store does not show yet.
 struct Reported {
     /// The app's resource version in our store when the status was written.
     seen: String,
+    /// The app's resource version since.
+    version: String,
     status: EventSourcedAppStatus,
 }
 
@@ -50,31 +46,33 @@ impl Memory {
     pub fn forget(&self, key: &ObjectKey) {
         self.failures.remove(key);
         self.reported.remove(key);
-        for kind in [ChildKind::StatefulSet, ChildKind::Service, ChildKind::Budget] {
-            self.converged.remove(&(kind, key.clone()));
-        }
+        self.memos.remove(key);
+    }
+
+    /// What applies to an app's objects have led to.
+    #[must_use]
+    pub fn memo(&self, key: &ObjectKey) -> Memo {
+        self.memos.get(key).map(|memo| memo.clone()).unwrap_or_default()
     }
 
     /// Remembers what an object looks like after `wanted` was applied.
-    pub fn applied(&self, kind: ChildKind, key: &ObjectKey, wanted: Digest, observed: Option<Digest>) {
-        self.converged.insert((kind, key.clone()), Converged { wanted, observed });
-    }
-
-    /// Whether an object that looks like `observed` is what came of applying `wanted`.
-    #[must_use]
-    pub fn is_converged(&self, kind: ChildKind, key: &ObjectKey, wanted: Digest, observed: Option<Digest>) -> bool {
-        let known = self.converged.get(&(kind, key.clone())).map(|known| *known);
-        known == Some(Converged { wanted, observed })
+    pub fn applied(&self, key: &ObjectKey, kind: ChildKind, wanted: Digest, answer: Option<Digest>) {
+        if answer != Some(wanted) || self.memos.contains_key(key) {
+            self.memos.entry(key.clone()).or_default().remember(kind, wanted, answer);
+        }
     }
 
     /// Remembers a status that was written when the store had the app at version `seen`.
-    pub fn reported(&self, key: &ObjectKey, seen: &str, status: EventSourcedAppStatus) {
-        self.reported.insert(key.clone(), Reported { seen: seen.to_owned(), status });
+    pub fn reported(&self, key: &ObjectKey, seen: &str, version: &str, status: EventSourcedAppStatus) {
+        let reported = Reported { seen: seen.to_owned(), version: version.to_owned(), status };
+        self.reported.insert(key.clone(), reported);
     }
 
-    /// The status that the app has, when the store, still at version `seen`, cannot know it yet.
+    /// The app's resource version and status since our last write, when the store, still at version
+    /// `seen`, cannot know them yet.
     #[must_use]
-    pub fn last_report(&self, key: &ObjectKey, seen: &str) -> Option<EventSourcedAppStatus> {
-        self.reported.get(key).filter(|reported| reported.seen == seen).map(|reported| reported.status.clone())
+    pub fn last_report(&self, key: &ObjectKey, seen: &str) -> Option<(String, EventSourcedAppStatus)> {
+        let reported = self.reported.get(key)?;
+        (reported.seen == seen).then(|| (reported.version.clone(), reported.status.clone()))
     }
 }

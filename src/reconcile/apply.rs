@@ -1,0 +1,203 @@
+//! Carries out a plan, under the term.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::controller::Context;
+use super::observe::Children;
+use crate::app::digest::Digest;
+use crate::app::live::resolve;
+use crate::app::observed::{ObservedApp, ObservedBudget, ObservedService, ObservedStatefulSet};
+use crate::app::plan::{Plan, Step, Write};
+use crate::app::resources::CONTAINER;
+use crate::app::ChildKind;
+use crate::kubernetes::projection::{ObjectKey, Projected, Projection};
+use crate::kubernetes::store::ChildStore;
+use crate::kubernetes::writer::{RequestError, read};
+
+/// What became of a plan.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The plan, with what was found out on the way.
+    pub plan: Plan,
+    /// The StatefulSet as the last answer or the watch named it.
+    pub stateful_set: Option<Arc<ObservedStatefulSet>>,
+    /// The first write that failed.
+    pub failure: Option<Failure>,
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub struct Failure {
+    /// The kind of object that was written.
+    pub kind: ChildKind,
+    /// Why it failed.
+    pub error: RequestError,
+}
+
+/// Takes every step of the plan. A step that fails does not keep the others from being taken.
+pub async fn apply(context: &Context, key: &ObjectKey, app: &ObservedApp, children: &Children, mut plan: Plan) -> Outcome {
+    let hand = Hand { context, key, app };
+    let mut failure = None;
+    let scope = &context.scope;
+    let steps = [
+        (ChildKind::Service, hand.take(&scope.services, &mut plan.service).await),
+        (ChildKind::StatefulSet, hand.take(&scope.stateful_sets, &mut plan.stateful_set).await),
+        (ChildKind::Budget, hand.take(&scope.budgets, &mut plan.budget).await),
+    ];
+    for (kind, result) in steps {
+        if let Err(error) = result {
+            failure.get_or_insert(Failure { kind, error });
+        }
+    }
+    let stateful_set = scope.stateful_sets.get(key).and_then(Result::ok).or_else(|| children.stateful_set.clone());
+    Outcome { plan, stateful_set, failure }
+}
+
+/// What is written for an app.
+trait Written: Projection {
+    const KIND: ChildKind;
+
+    fn digest(&self) -> Option<Digest>;
+
+    /// A patch, and its content type, that takes away what keeps an apply of `wanted` from being
+    /// accepted: entries of keyed lists that somebody gave another key, which an apply can only add
+    /// to. None where nothing can.
+    fn repair(wanted: &Value) -> Option<Repair>;
+}
+
+/// See [`Written::repair`].
+enum Repair {
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Written for ObservedService {
+    const KIND: ChildKind = ChildKind::Service;
+
+    fn digest(&self) -> Option<Digest> {
+        self.child.digest
+    }
+
+    fn repair(wanted: &Value) -> Option<Repair> {
+        Some(Repair::Merge(json!({ "spec": { "ports": wanted["spec"]["ports"] } })))
+    }
+}
+
+impl Written for ObservedStatefulSet {
+    const KIND: ChildKind = ChildKind::StatefulSet;
+
+    fn digest(&self) -> Option<Digest> {
+        self.child.digest
+    }
+
+    fn repair(wanted: &Value) -> Option<Repair> {
+        let containers = wanted["spec"]["template"]["spec"]["containers"].as_array()?;
+        let container = containers.iter().find(|container| container["name"] == CONTAINER)?;
+        let replaced = |list: &Value| {
+            let entries = list.as_array().cloned().unwrap_or_default();
+            Value::Array(std::iter::once(json!({ "$patch": "replace" })).chain(entries).collect())
+        };
+        let container =
+            json!({ "name": CONTAINER, "ports": replaced(&container["ports"]), "env": replaced(&container["env"]) });
+        Some(Repair::Strategic(json!({ "spec": { "template": { "spec": { "containers": [container] } } } })))
+    }
+}
+
+impl Written for ObservedBudget {
+    const KIND: ChildKind = ChildKind::Budget;
+
+    fn digest(&self) -> Option<Digest> {
+        self.child.digest
+    }
+
+    fn repair(_: &Value) -> Option<Repair> {
+        None
+    }
+}
+
+struct Hand<'a> {
+    context: &'a Context,
+    key: &'a ObjectKey,
+    app: &'a ObservedApp,
+}
+
+impl Hand<'_> {
+    async fn take<P: Written>(&self, store: &ChildStore<P>, step: &mut Step) -> Result<(), RequestError> {
+        if let Step::NeedsLive(_) = step {
+            *step = self.look(store).await?;
+        }
+        match step {
+            Step::Create(write) => self.write(store, write).await,
+            Step::Change { write, why } => {
+                tracing::info!(
+                    cluster = %self.context.cluster, app = %self.key, object = P::KIND.as_str(), ?why, "changing an object"
+                );
+                match self.write(store, write).await {
+                    Err(RequestError::Rejected(reason)) => self.repair(store, write, reason).await,
+                    result => result,
+                }
+            }
+            Step::Delete { uid, resource_version } => {
+                let deleted = self.context.writer.delete::<P::Of>(self.key, uid, resource_version).await;
+                self.refresh_if_stale(store, deleted).await
+            }
+            Step::Nothing | Step::NeedsLive(_) | Step::Conflict(_) | Step::Wait => Ok(()),
+        }
+    }
+
+    /// Reads the object whole and decides by it.
+    async fn look<P: Written>(&self, store: &ChildStore<P>) -> Result<Step, RequestError> {
+        let Some(live) = read::<P::Of>(self.context.writer.client(), self.key).await? else {
+            return Ok(Step::Wait); // it went meanwhile, which the watch will tell
+        };
+        store.take_answer(Projected::from_value(&live));
+        resolve(self.app, &live, &self.context.memory.memo(self.key)).map_err(RequestError::Failed)
+    }
+
+    async fn write<P: Written>(&self, store: &ChildStore<P>, write: &Write) -> Result<(), RequestError> {
+        let answer = self.context.writer.apply::<P::Of>(self.key, &write.object).await;
+        let answer = self.refresh_if_stale(store, answer).await?;
+        let projected = Projected::<P>::from_value(&answer);
+        let digest = projected.data.as_ref().ok().and_then(Written::digest);
+        self.context.memory.applied(self.key, P::KIND, write.wanted, digest);
+        store.take_answer(projected);
+        Ok(())
+    }
+
+    /// Somebody was faster, or an object that we have not been told of exists: look at it, so that the
+    /// next plan knows it.
+    async fn refresh_if_stale<P: Written, T>(&self, store: &ChildStore<P>, result: Result<T, RequestError>) -> Result<T, RequestError> {
+        if let Err(RequestError::Stale(_)) = &result
+            && let Some(live) = read::<P::Of>(self.context.writer.client(), self.key).await?
+        {
+            store.take_answer(Projected::from_value(&live));
+        }
+        result
+    }
+
+    /// An apply is refused when somebody gave an entry of a keyed list another key: ours would be
+    /// added beside it, and the two collide. Such lists are replaced once, then ours is applied.
+    async fn repair<P: Written>(&self, store: &ChildStore<P>, write: &Write, reason: String) -> Result<(), RequestError> {
+        let (Some(repair), metadata) = (P::repair(&write.object), &write.object["metadata"]) else {
+            return Err(RequestError::Rejected(reason));
+        };
+        let preconditions = json!({ "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] });
+        let writer = &self.context.writer;
+        let repaired = match repair {
+            Repair::Merge(mut patch) => {
+                patch["metadata"] = preconditions;
+                writer.merge::<P::Of>(self.key, &patch).await
+            }
+            Repair::Strategic(mut patch) => {
+                patch["metadata"] = preconditions;
+                writer.strategic_merge::<P::Of>(self.key, &patch).await
+            }
+        };
+        let Ok(repaired) = repaired else { return Err(RequestError::Rejected(reason)) };
+        let mut object = write.object.clone();
+        object["metadata"]["resourceVersion"] = repaired["metadata"]["resourceVersion"].clone();
+        self.write(store, &Write { object, wanted: write.wanted }).await
+    }
+}
