@@ -1,1 +1,4 @@
-//! (room)
+pub mod snapshot;
+pub mod text;
+
+pub use snapshot::{AppReport, ClusterReport, ClusterState, FleetListing, Ready};
