@@ -1,28 +1,33 @@
 //! The composition root of `esfleet run`.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::{ClusterName, FleetConfig};
+use crate::api::FleetConfig;
 use crate::api::fleet_config::FleetConfigError;
 use crate::fleet::metrics::FleetMetrics;
 use crate::fleet::{Connection, Fleet, Member, Timing};
 use crate::http::{Server, ServerError};
-use crate::kubernetes::client::{self, ConnectError};
+use crate::kubernetes::client::{self, ConnectError, HubSource};
+use crate::kubernetes::projection::ObjectKey;
 use crate::kubernetes::scope::Scope;
 use crate::kubernetes::writer::Writer;
-use crate::leadership::{Election, ElectionConfig, ElectionError, ElectionMetrics, Term};
+use crate::leadership::{Election, ElectionConfig, ElectionError, LeadershipMetrics, SystemBootClock, Term};
 use crate::reconcile::memory::Memory;
 use crate::reconcile::metrics::ReconcileMetrics;
+use crate::reconcile::controller::CONCURRENCY;
 use crate::reconcile::{Context, control};
 use crate::support::supervise::keep_running;
 use crate::telemetry::Registry;
-use crate::zookeeper::{Pool, PoolConfig, ZooKeeperMetrics};
+use crate::zookeeper::{Changed, Pool, PoolConfig, ZooKeeperMetrics};
 
 /// Why `esfleet run` could not start or ended.
 #[derive(Debug, Error)]
@@ -47,21 +52,42 @@ pub enum RunError {
     Aborted,
 }
 
-/// Everything that `esfleet run` is told.
-#[derive(Debug, Clone)]
+impl RunError {
+    /// Whether the arguments or the fleet config are at fault: exit code 2 instead of 1.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::FleetConfig(_) | Self::Hub(_) | Self::Http(_) => true,
+            Self::Election(_) | Self::Signals(_) | Self::Aborted => false,
+        }
+    }
+}
+
+/// What `esfleet run` was asked to do, parsed and complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunOptions {
-    /// The fleet config file.
-    pub fleet_config: std::path::PathBuf,
-    /// Where the Lease lives; none: in-cluster, else the usual kubeconfig rules.
-    pub hub: client::HubSource,
-    /// The election.
-    pub election: ElectionConfig,
-    /// The address of the HTTP server.
-    pub http_addr: std::net::SocketAddr,
-    /// When members are probed and tried again.
-    pub timing: Timing,
-    /// How ZooKeeper sessions are held.
-    pub pool: PoolConfig,
+    /// The fleet config.
+    pub fleet_config: PathBuf,
+    /// How the hub is reached.
+    pub hub: HubSource,
+    /// The namespace of the Lease.
+    pub lease_namespace: String,
+    /// The name of the Lease.
+    pub lease_name: String,
+    /// This replica's name; the holder's identity is this, `_` and a nonce of the process.
+    pub identity: String,
+    /// How long a Lease is valid after it was renewed.
+    pub lease_duration: Duration,
+    /// How long a term lasts after the renewal was sent; shorter than the lease.
+    pub renew_deadline: Duration,
+    /// The pause between attempts on the Lease; shorter than the renew deadline.
+    pub retry_period: Duration,
+    /// Where `/livez`, `/readyz`, `/metrics` and `/api/v1/fleet` are served.
+    pub http_addr: SocketAddr,
+    /// The ZooKeeper session timeout.
+    pub session_timeout: Duration,
+    /// The pause between two probes of a member.
+    pub probe_interval: Duration,
 }
 
 /// What all terms of this process share.
@@ -85,10 +111,10 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let mut registry = Registry::default();
     let zookeeper = ZooKeeperMetrics::register(&mut registry);
     let reconcile = ReconcileMetrics::register(&mut registry);
-    let election_metrics = ElectionMetrics::register(&mut registry);
+    let election_metrics = LeadershipMetrics::register(&mut registry);
     let server = Server::bind(options.http_addr).await?;
-    let hub = client::connect_hub(&options.hub).await?;
-    let election = Election::new(hub, options.election.clone(), election_metrics);
+    let hub = client::connect_hub(&options.hub).await?.client;
+    let election = Election::new(hub, election_config(&options), election_metrics, Arc::new(SystemBootClock));
     let leadership = election.view();
     tracing::info!(
         fleet = %config.name, members = config.clusters.len(), identity = leadership.borrow().identity,
@@ -97,11 +123,11 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
 
     let tasks = TaskTracker::new();
     let members = CancellationToken::new();
-    let fleet = Fleet::start(config, options.timing, &tasks, &members);
+    let fleet = Fleet::start(config, timing(&options), &tasks, &members);
     let controllers = Arc::new(Controllers {
         instance: leadership.borrow().identity.clone(),
         fleet,
-        pool_config: options.pool,
+        pool_config: PoolConfig { session_timeout: options.session_timeout, ..PoolConfig::default() },
         zookeeper,
         reconcile,
         pool: Mutex::new(None),
@@ -125,6 +151,19 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     }
     tracing::info!("esfleet ends");
     ended
+}
+
+fn election_config(options: &RunOptions) -> ElectionConfig {
+    ElectionConfig {
+        lease: options.lease_duration,
+        renew_deadline: options.renew_deadline,
+        retry: options.retry_period,
+        ..ElectionConfig::new(&options.lease_namespace, &options.lease_name, &options.identity)
+    }
+}
+
+fn timing(options: &RunOptions) -> Timing {
+    Timing { probe_interval: options.probe_interval, ..Timing::default() }
 }
 
 /// Waits for the election, which the first SIGTERM or SIGINT ends cleanly and the second at once.

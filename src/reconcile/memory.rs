@@ -72,7 +72,7 @@ impl Memory {
     /// `seen`, cannot know them yet.
     #[must_use]
     pub fn last_report(&self, key: &ObjectKey, seen: &str) -> Option<(String, EventSourcedAppStatus)> {
-        let reported = self.reported.get(key)?;
-        (reported.seen == seen).then(|| (reported.version.clone(), reported.status.clone()))
+        self.reported.remove_if(key, |_, reported| reported.seen != seen); // the store has caught up
+        self.reported.get(key).map(|reported| (reported.version.clone(), reported.status.clone()))
     }
 }
