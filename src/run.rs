@@ -15,7 +15,7 @@ use crate::api::FleetConfig;
 use crate::api::fleet_config::FleetConfigError;
 use crate::fleet::metrics::FleetMetrics;
 use crate::fleet::{Connection, Fleet, Member, Timing};
-use crate::http::{Server, ServerError};
+
 use crate::kubernetes::client::{self, ConnectError, HubSource};
 use crate::kubernetes::projection::ObjectKey;
 use crate::kubernetes::scope::Scope;

@@ -1,1 +1,1 @@
-//! (room)
+//! The HTTP server.
