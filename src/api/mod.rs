@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod connect_string;
+pub mod crd;
 pub mod fleet_config;
 pub mod names;
 pub mod root_path;
