@@ -11,9 +11,9 @@ mod overlap;
 use serde_json::{Map, Value, json};
 
 use super::ChildKind;
-use super::digest::{Digest, IMMUTABLE, Part, text_digest, wanted_digest};
+use super::digest::{Digest, IMMUTABLE, Part, text_digest, value_digest, wanted_digest};
 use super::observed::{ADOPTED_TEMPLATE, ObservedApp, ObservedStatefulSet};
-use super::plan::{Memo, Step, Why, change, not_ours, target, to_value, with_preconditions};
+use super::plan::{Memo, Step, Why, change, not_ours, target, with_preconditions};
 use super::resources::{self, CONTAINER, Target};
 
 /// That a StatefulSet keeps the template of whoever made it, as its annotation says:
@@ -64,7 +64,7 @@ pub fn resolve(app: &ObservedApp, live: &Value, memo: &Memo) -> Result<Step, Str
     if let Some(step) = not_ours(ChildKind::StatefulSet, target, &observed.child) {
         return Ok(step);
     }
-    let mut wanted = to_value(&resources::stateful_set(target));
+    let mut wanted = resources::wanted(ChildKind::StatefulSet, target);
     keep_fixed_fields(&mut wanted, &live["spec"]);
     let taken_over = observed.child.digest.is_none() || Adoption::still_holding(target, &observed).is_some();
     let kept = taken_over
@@ -129,10 +129,10 @@ fn kept_template(target: Target<'_>, wanted: &Value, live: &Value) -> Option<Val
         && spec
             .template
             .as_ref()
-            .is_none_or(|overlay| overlap::contains(live, &to_value(overlay)));
+            .is_none_or(|overlay| overlap::contains(live, &json!(overlay)));
     let wanted = &wanted["spec"]["template"];
     let common = overlap::common(wanted, live)?;
-    (asked && common != *wanted).then_some(common)
+    (asked && value_digest(&common) != value_digest(wanted)).then_some(common)
 }
 
 /// The digest of the parts of a spec that make the pod template. Over the text, as the annotation

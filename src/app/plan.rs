@@ -13,7 +13,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ChildKind;
@@ -261,7 +260,7 @@ pub(super) fn target<'a>(app: &'a ObservedApp, spec: &'a AppSpec) -> Target<'a> 
 }
 
 fn plan_service(target: Target<'_>, observed: Option<&ObservedService>, memo: &Memo) -> (Step, bool) {
-    let wanted = to_value(&resources::service(target));
+    let wanted = resources::wanted(ChildKind::Service, target);
     let Some(observed) = observed else {
         return (create(ChildKind::Service, wanted), false);
     };
@@ -279,7 +278,7 @@ fn plan_stateful_set(
     observed: Option<&ObservedStatefulSet>,
     memo: &Memo,
 ) -> (Step, Vec<FixedField>) {
-    let wanted = to_value(&resources::stateful_set(target));
+    let wanted = resources::wanted(ChildKind::StatefulSet, target);
     let Some(observed) = observed else {
         return (create(ChildKind::StatefulSet, wanted), Vec::new());
     };
@@ -322,7 +321,7 @@ fn plan_budget(target: Target<'_>, children: &ObservedChildren<'_>, memo: &Memo)
         .filter_map(|budget| budget.selector.as_deref())
         .any(|selector| selects(selector, &pods));
     if target.spec.replicas > 1 && !covered {
-        let wanted = to_value(&resources::budget(target));
+        let wanted = resources::wanted(ChildKind::Budget, target);
         let Some(observed) = children.budget else {
             return create(ChildKind::Budget, wanted);
         };
@@ -400,9 +399,4 @@ pub(super) fn with_preconditions(mut object: Value, wanted: Digest, child: &Chil
     object["metadata"]["uid"] = json!(child.uid);
     object["metadata"]["resourceVersion"] = json!(child.resource_version);
     Write { object, wanted }
-}
-
-#[expect(clippy::expect_used, reason = "states the invariant")]
-pub(super) fn to_value<T: Serialize>(object: &T) -> Value {
-    serde_json::to_value(object).expect("a Kubernetes object has only text keys, so it is always JSON")
 }

@@ -9,13 +9,55 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::Resource;
+use serde_json::Value;
 
 pub use budget::budget;
 pub use overlay::merged_template;
 pub use service::service;
 pub use stateful_set::stateful_set;
 
+use super::ChildKind;
 use crate::api::{EventSourcedApp, EventSourcedAppSpec, FIELD_MANAGER};
+
+/// What an app should have of a kind, as it is sent to the API server.
+///
+/// Where Kubernetes lets only one of two fields be set, the other is sent as null: if somebody has
+/// set that one, an apply of ours alone would set both, and be refused for ever.
+#[must_use]
+#[expect(clippy::expect_used, reason = "states the invariant")]
+pub fn wanted(kind: ChildKind, target: Target<'_>) -> Value {
+    let object = match kind {
+        ChildKind::Service => serde_json::to_value(service(target)),
+        ChildKind::StatefulSet => serde_json::to_value(stateful_set(target)),
+        ChildKind::Budget => serde_json::to_value(budget(target)),
+    };
+    let mut object = object.expect("a Kubernetes object has only text keys, so it is always JSON");
+    match kind {
+        ChildKind::Service => {}
+        ChildKind::Budget => object["spec"]["minAvailable"] = Value::Null,
+        ChildKind::StatefulSet => {
+            for containers in ["containers", "initContainers"] {
+                let containers = object["spec"]["template"]["spec"].get_mut(containers);
+                containers
+                    .and_then(Value::as_array_mut)
+                    .into_iter()
+                    .flatten()
+                    .for_each(one_source_each);
+            }
+        }
+    }
+    object
+}
+
+/// Gives each variable of a container an explicit null for the source that it has not.
+fn one_source_each(container: &mut Value) {
+    let variables = container.get_mut("env").and_then(Value::as_array_mut);
+    for variable in variables.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for source in ["value", "valueFrom"] {
+            variable.entry(source).or_insert(Value::Null);
+        }
+    }
+}
 
 /// The name of the app's container in each pod.
 pub const CONTAINER: &str = "es-app";
