@@ -4,12 +4,34 @@
 #[path = "support/server.rs"]
 mod server;
 
-use esfleet::api::EventSourcedAppSpec;
+use esfleet::api::{EventSourcedApp, EventSourcedAppSpec};
 use esfleet::app::ChildKind;
 use esfleet::app::digest::{owned_digest, wanted_digest};
 use esfleet::app::plan::ABSENT;
 use esfleet::app::resources::{Target, wanted};
+use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+
+/// A namespace with an app that owns the test's objects, as objects without a living owner are collected.
+struct Place {
+    server: server::World,
+    uid: String,
+}
+
+async fn place(namespace: &str) -> Place {
+    let server = server::world(namespace).await;
+    let mut app = EventSourcedApp::new("orders", spec(&json!({})));
+    app.metadata.namespace = Some(server.namespace.clone());
+    let apps: Api<EventSourcedApp> = Api::namespaced(server.client.clone(), &server.namespace);
+    let uid = apps
+        .create(&PostParams::default(), &app)
+        .await
+        .unwrap()
+        .metadata
+        .uid
+        .unwrap();
+    Place { server, uid }
+}
 
 const KINDS: [ChildKind; 3] = [ChildKind::Service, ChildKind::StatefulSet, ChildKind::Budget];
 
@@ -104,19 +126,19 @@ fn path(kind: ChildKind, namespace: &str) -> String {
 }
 
 /// A PATCH; the answer, or the status code of a refusal.
-async fn patch(world: &server::World, kind: ChildKind, query: &str, form: &str, body: &Value) -> Result<Value, u16> {
-    let uri = format!("{}?{query}", path(kind, &world.namespace));
+async fn patch(world: &Place, kind: ChildKind, query: &str, form: &str, body: &Value) -> Result<Value, u16> {
+    let uri = format!("{}?{query}", path(kind, &world.server.namespace));
     let request = http::Request::patch(uri)
         .header("content-type", form)
         .body(serde_json::to_vec(body).unwrap());
-    match world.client.request::<Value>(request.unwrap()).await {
+    match world.server.client.request::<Value>(request.unwrap()).await {
         Ok(answer) => Ok(answer),
         Err(kube::Error::Api(refused)) => Err(refused.code),
         Err(error) => panic!("{kind}: {error}"),
     }
 }
 
-async fn apply(world: &server::World, kind: ChildKind, body: &Value) -> Result<Value, u16> {
+async fn apply(world: &Place, kind: ChildKind, body: &Value) -> Result<Value, u16> {
     patch(
         world,
         kind,
@@ -127,7 +149,7 @@ async fn apply(world: &server::World, kind: ChildKind, body: &Value) -> Result<V
     .await
 }
 
-async fn edit(world: &server::World, kind: ChildKind, body: &Value) -> Value {
+async fn edit(world: &Place, kind: ChildKind, body: &Value) -> Value {
     patch(
         world,
         kind,
@@ -139,17 +161,17 @@ async fn edit(world: &server::World, kind: ChildKind, body: &Value) -> Value {
     .unwrap()
 }
 
-fn target<'a>(world: &'a server::World, spec: &'a EventSourcedAppSpec) -> Target<'a> {
+fn target<'a>(world: &'a Place, spec: &'a EventSourcedAppSpec) -> Target<'a> {
     Target {
-        namespace: &world.namespace,
+        namespace: &world.server.namespace,
         name: "orders",
-        uid: "6f1c1a52-1111-4222-8333-444455556666",
+        uid: &world.uid,
         spec,
     }
 }
 
 /// Applies, and compares what we own with what we sent; the answer.
-async fn settles(world: &server::World, kind: ChildKind, spec: &EventSourcedAppSpec) -> Value {
+async fn settles(world: &Place, kind: ChildKind, spec: &EventSourcedAppSpec) -> Value {
     let wanted = wanted(kind, target(world, spec));
     let answer = apply(world, kind, &wanted).await.unwrap();
     let (owned, sent) = (owned_digest(kind, &answer), Some(wanted_digest(kind, &wanted)));
@@ -159,7 +181,7 @@ async fn settles(world: &server::World, kind: ChildKind, spec: &EventSourcedAppS
 
 #[tokio::test]
 async fn what_we_own_after_an_apply_is_what_we_sent() {
-    let world = server::world("digest-plain").await;
+    let world = place("digest-plain").await;
     for extra in [
         json!({}),
         json!({"template": {"spec": {"nodeSelector": {}, "tolerations": []}}}),
@@ -173,7 +195,7 @@ async fn what_we_own_after_an_apply_is_what_we_sent() {
 
 #[tokio::test]
 async fn that_holds_for_an_overlay_with_everything_in_it() {
-    let world = server::world("digest-rich").await;
+    let world = place("digest-rich").await;
     for kind in KINDS {
         settles(&world, kind, &spec(&rich())).await;
     }
@@ -181,7 +203,7 @@ async fn that_holds_for_an_overlay_with_everything_in_it() {
 
 #[tokio::test]
 async fn a_field_of_ours_that_is_edited_shows_and_comes_back() {
-    let world = server::world("digest-edit").await;
+    let world = place("digest-edit").await;
     let spec = spec(&json!({}));
     let variables = json!([{"name": "POD_NAME", "value": "mine"}]);
     for (kind, change) in [
@@ -208,7 +230,7 @@ async fn a_field_of_ours_that_is_edited_shows_and_comes_back() {
 
 #[tokio::test]
 async fn a_field_of_others_does_not_show() {
-    let world = server::world("digest-other").await;
+    let world = place("digest-other").await;
     let spec = spec(&json!({}));
     for (kind, change) in [
         (
@@ -229,7 +251,7 @@ async fn a_field_of_others_does_not_show() {
 
 #[tokio::test]
 async fn an_apply_with_the_absent_version_creates_and_never_overwrites() {
-    let world = server::world("digest-absent").await;
+    let world = place("digest-absent").await;
     let spec = spec(&json!({}));
     for kind in KINDS {
         let mut object = wanted(kind, target(&world, &spec));
