@@ -302,8 +302,7 @@ impl Contender {
                 Effect::None
             }
             Outcome::Failed => {
-                let since_attempt = self.attempted.unwrap_or(now) + self.timing.retry;
-                self.pause_until(since_attempt.max(now + self.timing.retry / 4));
+                self.pause_until((self.attempted.unwrap_or(now) + self.pace(now)).max(now + self.timing.retry / 8));
                 Effect::None
             }
         }
@@ -362,6 +361,15 @@ impl Contender {
                 }
             }
         }
+    }
+
+    /// From one failed attempt to the next: a holder tries more often as its deadline nears, so that a hub which
+    /// recovers shortly before does not cost it the term.
+    fn pace(&self, now: BootInstant) -> Duration {
+        let retry = self.timing.retry;
+        self.held
+            .as_ref()
+            .map_or(retry, |held| retry.min(now.until(held.deadline) / 4))
     }
 
     fn pause_until(&mut self, moment: BootInstant) {

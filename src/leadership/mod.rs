@@ -17,8 +17,14 @@
 pub mod clock;
 mod config;
 mod driver;
+#[cfg(test)]
+mod driver_tests;
 pub mod election;
+#[cfg(test)]
+mod election_tests;
 mod failure;
+#[cfg(test)]
+mod fake_hub;
 mod lease;
 pub mod metrics;
 mod tenure;
