@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esfleet::leadership::{Election, ElectionConfig, ElectionError, LeadershipMetrics, LeadershipView, SystemBootClock, Term};
+use esfleet::leadership::{
+    Election, ElectionConfig, ElectionError, LeadershipMetrics, LeadershipView, SystemBootClock, Term,
+};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -17,8 +19,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "esfleet";
-const FAST: Timing = Timing { lease: 3, renew_deadline_ms: 2000, retry_ms: 500 };
-const DEFAULT: Timing = Timing { lease: 15, renew_deadline_ms: 10_000, retry_ms: 2000 };
+const FAST: Timing = Timing {
+    lease: 3,
+    renew_deadline_ms: 2000,
+    retry_ms: 500,
+};
+const DEFAULT: Timing = Timing {
+    lease: 15,
+    renew_deadline_ms: 10_000,
+    retry_ms: 2000,
+};
 
 #[derive(Clone, Copy)]
 struct Timing {
@@ -36,10 +46,16 @@ struct Hub {
 impl Hub {
     async fn new() -> Hub {
         let client = client().await;
-        let stamp = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+        let stamp = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_nanos();
         let namespace = format!("leadership-{stamp}");
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
-        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        Api::<Namespace>::all(client.clone())
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
         Hub { client, namespace }
     }
 
@@ -57,7 +73,10 @@ impl Hub {
     }
 
     async fn remove(self) {
-        Api::<Namespace>::all(self.client).delete(&self.namespace, &DeleteParams::default()).await.unwrap();
+        Api::<Namespace>::all(self.client)
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .unwrap();
     }
 }
 
@@ -67,7 +86,9 @@ async fn client() -> kube::Client {
         .map(PathBuf::from)
         .expect("set ESFLEET_TEST_KUBECONFIG to the kubeconfig of a cluster for tests");
     let kubeconfig = Kubeconfig::read_from(path).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
     config.default_retry = false;
     kube::Client::try_from(config).unwrap()
 }
@@ -98,14 +119,25 @@ async fn contend(hub: &Hub, lease: &str, name: &str, timing: Timing, won: mpsc::
         won.send((name.clone(), term.clone(), Instant::now())).ok();
         async move { term.cancellation().cancelled().await }
     });
-    Contender { shutdown, view, task: tokio::spawn(run) }
+    Contender {
+        shutdown,
+        view,
+        task: tokio::spawn(run),
+    }
 }
 
 impl Contender {
     /// Waits until it knows who holds the Lease: then it has tried, and has won or lost.
     async fn settled(&mut self) -> String {
-        let known = self.view.wait_for(|view| view.holder.as_ref().is_some_and(|holder| holder != "dead"));
-        within(Duration::from_secs(10), "knows the holder", known).await.unwrap().holder.clone().unwrap()
+        let known = self
+            .view
+            .wait_for(|view| view.holder.as_ref().is_some_and(|holder| holder != "dead"));
+        within(Duration::from_secs(10), "knows the holder", known)
+            .await
+            .unwrap()
+            .holder
+            .clone()
+            .unwrap()
     }
 
     async fn stop(self) {
@@ -121,7 +153,9 @@ impl Contender {
 }
 
 async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(limit, future).await.unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
+    tokio::time::timeout(limit, future)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within {limit:?}"))
 }
 
 /// Lets three contend for the Lease as it is, and returns the numbers of the terms that were won.
@@ -153,7 +187,11 @@ async fn one_wins_every_round(rounds: u32, spec: Option<Value>, number: i64) {
         if let Some(spec) = &spec {
             hub.create(&lease, spec.clone()).await;
         }
-        assert_eq!(race(&hub, &lease, Duration::from_secs(5)).await, [number], "round {round}");
+        assert_eq!(
+            race(&hub, &lease, Duration::from_secs(5)).await,
+            [number],
+            "round {round}"
+        );
     }
     hub.remove().await;
 }
@@ -196,7 +234,9 @@ async fn a_release_is_taken_over_within_two_seconds_by_a_follower() {
     let hub = Hub::new().await;
     let (sender, mut winners) = mpsc::unbounded_channel();
     let first = contend(&hub, NAME, "first", DEFAULT, sender.clone()).await;
-    let (name, term, _) = within(Duration::from_secs(5), "the first wins", winners.recv()).await.unwrap();
+    let (name, term, _) = within(Duration::from_secs(5), "the first wins", winners.recv())
+        .await
+        .unwrap();
     assert_eq!((name.as_str(), term.number()), ("first", 0));
     let second = contend(&hub, NAME, "second", DEFAULT, sender.clone()).await;
     // Through one renewal, so that the follower watches.
@@ -204,7 +244,9 @@ async fn a_release_is_taken_over_within_two_seconds_by_a_follower() {
     let asked = Instant::now();
     first.stop().await;
     assert!(term.ended());
-    let (name, term, won) = within(Duration::from_secs(2), "the follower wins", winners.recv()).await.unwrap();
+    let (name, term, won) = within(Duration::from_secs(2), "the follower wins", winners.recv())
+        .await
+        .unwrap();
     assert_eq!((name.as_str(), term.number()), ("second", 1));
     println!("hand-over after {:?}", won.duration_since(asked));
     second.stop().await;
@@ -219,7 +261,9 @@ async fn a_killed_holder_is_replaced_within_lease_and_retry() {
     let hub = Hub::new().await;
     let (sender, mut winners) = mpsc::unbounded_channel();
     let first = contend(&hub, NAME, "first", FAST, sender.clone()).await;
-    within(Duration::from_secs(5), "the first wins", winners.recv()).await.unwrap();
+    within(Duration::from_secs(5), "the first wins", winners.recv())
+        .await
+        .unwrap();
     let second = contend(&hub, NAME, "second", FAST, sender.clone()).await;
     tokio::time::sleep(Duration::from_millis(1700)).await;
     let killed = Instant::now();
@@ -240,7 +284,10 @@ async fn the_lease_is_written_as_client_go_writes_it_and_renewals_change_nothing
     within(Duration::from_secs(5), "it wins", winners.recv()).await.unwrap();
     let first = hub.spec().await;
     assert!(first.holder_identity.as_deref().unwrap().starts_with("only_"));
-    assert_eq!((first.lease_duration_seconds, first.lease_transitions), (Some(3), Some(0)));
+    assert_eq!(
+        (first.lease_duration_seconds, first.lease_transitions),
+        (Some(3), Some(0))
+    );
     assert_eq!(first.acquire_time, first.renew_time);
     let renewed = within(Duration::from_secs(3), "a renewal", async {
         loop {
@@ -252,7 +299,10 @@ async fn the_lease_is_written_as_client_go_writes_it_and_renewals_change_nothing
         }
     })
     .await;
-    let same_but_time = k8s_openapi::api::coordination::v1::LeaseSpec { renew_time: first.renew_time.clone(), ..renewed };
+    let same_but_time = k8s_openapi::api::coordination::v1::LeaseSpec {
+        renew_time: first.renew_time.clone(),
+        ..renewed
+    };
     assert_eq!(same_but_time, first);
     let managers = hub.leases().get(NAME).await.unwrap().metadata.managed_fields.unwrap();
     let managers: Vec<_> = managers.into_iter().map(|entry| entry.manager.unwrap()).collect();
@@ -268,7 +318,10 @@ async fn a_holder_whose_lease_is_taken_by_another_steps_down_and_does_not_releas
     let robbed = contend(&hub, NAME, "robbed", DEFAULT, sender).await;
     let (_, term, _) = within(Duration::from_secs(5), "it wins", winners.recv()).await.unwrap();
     let patch = json!({"spec": {"holderIdentity": "robber", "leaseTransitions": 1}});
-    hub.leases().patch(NAME, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    hub.leases()
+        .patch(NAME, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
     within(Duration::from_secs(3), "the term ends", term.cancellation().cancelled()).await;
     robbed.stop().await;
     assert_eq!(hub.spec().await.holder_identity.as_deref(), Some("robber"));
@@ -285,8 +338,17 @@ async fn a_namespace_that_does_not_exist_is_said_aloud_and_healed() {
     let election = Election::new(client().await, config, LeadershipMetrics::default(), clock);
     let mut view = election.view();
     let shutdown = CancellationToken::new();
-    let task = tokio::spawn(election.run(shutdown.clone(), |term| async move { term.cancellation().cancelled().await }));
-    let said = within(Duration::from_secs(5), "the error", view.wait_for(|view| view.error.is_some())).await.unwrap();
+    let task = tokio::spawn(election.run(
+        shutdown.clone(),
+        |term| async move { term.cancellation().cancelled().await },
+    ));
+    let said = within(
+        Duration::from_secs(5),
+        "the error",
+        view.wait_for(|view| view.error.is_some()),
+    )
+    .await
+    .unwrap();
     let expected = format!(
         "Lease {0}/esfleet: namespace {0} does not exist; create it (kubectl create namespace {0}) \
          or name another by --lease-namespace",
@@ -295,11 +357,20 @@ async fn a_namespace_that_does_not_exist_is_said_aloud_and_healed() {
     assert_eq!(said.error.as_deref(), Some(expected.as_str()));
     drop(said);
     let object: Namespace = serde_json::from_value(json!({"metadata": {"name": hub.namespace}})).unwrap();
-    Api::<Namespace>::all(hub.client.clone()).create(&PostParams::default(), &object).await.unwrap();
-    let led = within(Duration::from_secs(5), "it leads", view.wait_for(|view| view.leads)).await.unwrap().clone();
+    Api::<Namespace>::all(hub.client.clone())
+        .create(&PostParams::default(), &object)
+        .await
+        .unwrap();
+    let led = within(Duration::from_secs(5), "it leads", view.wait_for(|view| view.leads))
+        .await
+        .unwrap()
+        .clone();
     assert_eq!(led.error, None);
     shutdown.cancel();
     assert_eq!(task.await.unwrap(), Ok(()));
-    Api::<Namespace>::all(hub.client.clone()).delete(&there, &DeleteParams::default()).await.unwrap();
+    Api::<Namespace>::all(hub.client.clone())
+        .delete(&there, &DeleteParams::default())
+        .await
+        .unwrap();
     hub.remove().await;
 }

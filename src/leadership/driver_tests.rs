@@ -168,7 +168,7 @@ async fn a_hub_that_hangs_ends_the_term_on_the_dot_and_the_writers_are_waited_fo
     // Renewed last at 4.0; the attempts in between are given up after three seconds each.
     assert_eq!(
         log[..4],
-        ["6.0 GET", "9.3 GET", "12.5 GET", "14.0 cancelled"],
+        ["6.0 GET", "9.2 GET", "12.5 GET", "14.0 cancelled"],
         "{log:?}"
     );
     assert_eq!(log[4..], ["16.0 stopped", "16.0 GET"], "{log:?}");

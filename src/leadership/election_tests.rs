@@ -157,7 +157,7 @@ fn a_failed_attempt_is_followed_by_a_pause_that_a_change_cuts_short() {
     contender.finish(at(5.0), Outcome::Failed);
     assert_eq!(
         contender.next(at(5.0)),
-        Next::WaitUntil(at(5.5)),
+        Next::WaitUntil(at(5.25)),
         "a hang has paused already"
     );
     contender.observe(at(5.1), Source::Watch, Some(1), seen("", 5, 0));
