@@ -1,5 +1,7 @@
 //! The election against a real API server, whose kubeconfig `ESFLEET_TEST_KUBECONFIG` names.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test file a panic is how a test fails")]
+
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;

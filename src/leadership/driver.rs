@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::clock::{BootClock, BootInstant, sleep_until};
 use super::config::{ElectionConfig, ElectionError};
 use super::election::{Contender, Effect, Next};
-use super::failure::{Failure, failure_of_kube};
+use super::failure::Failure;
 use super::lease::{Attempt, LeaseAddress, LeaseHandle};
 use super::metrics::{FailureReason, LeadershipMetrics};
 use super::tenure::Tenure;
@@ -233,8 +233,7 @@ impl Election {
         self.lease.with(|contender| listing.absorb(contender, now, &news));
         self.warn_of_twin();
         match news {
-            WatchNews::Broken(error) => {
-                let failure = failure_of_kube(&self.address, &error);
+            WatchNews::Broken(failure) => {
                 debug!(%failure, "the watch of the Lease is broken");
                 // What ails the hub as a whole is said by the attempts.
                 if failure.reason == FailureReason::Forbidden {
@@ -242,7 +241,7 @@ impl Election {
                 }
             }
             WatchNews::ListingDone => complain(&mut self.watch_failure, None),
-            WatchNews::ListingBegins | WatchNews::Shown(_) | WatchNews::Deleted(_) | WatchNews::Interrupted => {}
+            WatchNews::ListingBegins | WatchNews::Shown(..) | WatchNews::Interrupted => {}
         }
     }
 

@@ -9,6 +9,7 @@ use kube::runtime::watcher::{self, Event};
 
 use super::clock::BootInstant;
 use super::election::{Contender, Seen, Source};
+use super::failure::{Failure, failure_of_kube};
 use super::lease::{LeaseAddress, record_of, version_of};
 
 /// A watch that went silent without an error is set anew after so long.
@@ -18,14 +19,12 @@ const WATCH_SECONDS: u32 = 60;
 pub(super) enum WatchNews {
     /// A listing begins.
     ListingBegins,
-    /// The Lease was listed or changed.
-    Shown(Lease),
-    /// The Lease was deleted.
-    Deleted(Lease),
+    /// The Lease, as it was listed, or has changed, or was deleted.
+    Shown(Option<u64>, Seen),
     /// The listing is complete.
     ListingDone,
     /// The watch does not work at present; it is tried again.
-    Broken(kube::Error),
+    Broken(Failure),
     /// The watch ended and is set again.
     Interrupted,
 }
@@ -39,13 +38,16 @@ pub(super) fn watch_lease(
     let api = kube::Api::<Lease>::namespaced(hub, &address.namespace);
     let only = format!("metadata.name={}", address.name);
     let config = watcher::Config::default().fields(&only).timeout(WATCH_SECONDS);
-    StreamBackoff::new(watcher::watcher(api, config), Every(retry)).map(|event| match event {
+    let address = address.clone();
+    StreamBackoff::new(watcher::watcher(api, config), Every(retry)).map(move |event| match event {
         Ok(Event::Init) => WatchNews::ListingBegins,
-        Ok(Event::InitApply(lease) | Event::Apply(lease)) => WatchNews::Shown(lease),
-        Ok(Event::Delete(lease)) => WatchNews::Deleted(lease),
+        Ok(Event::InitApply(lease) | Event::Apply(lease)) => {
+            WatchNews::Shown(version_of(&lease), Seen::Present(record_of(&lease)))
+        }
+        Ok(Event::Delete(lease)) => WatchNews::Shown(version_of(&lease), Seen::Absent),
         Ok(Event::InitDone) => WatchNews::ListingDone,
         Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
-            WatchNews::Broken(error)
+            WatchNews::Broken(failure_of_kube(&address, &error))
         }
         Err(watcher::Error::WatchError(_) | watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion) => {
             WatchNews::Interrupted
@@ -64,11 +66,10 @@ impl Listing {
     pub(super) fn absorb(&mut self, contender: &mut Contender, now: BootInstant, news: &WatchNews) {
         match news {
             WatchNews::ListingBegins => self.shown = false,
-            WatchNews::Shown(lease) => {
+            WatchNews::Shown(version, seen) => {
                 self.shown = true;
-                contender.observe(now, Source::Watch, version_of(lease), Seen::Present(record_of(lease)));
+                contender.observe(now, Source::Watch, *version, seen.clone());
             }
-            WatchNews::Deleted(lease) => contender.observe(now, Source::Watch, version_of(lease), Seen::Absent),
             WatchNews::ListingDone => {
                 contender.set_watching(true);
                 if !self.shown {
