@@ -414,3 +414,12 @@ async fn a_suspended_holder_wakes_up_without_a_term() {
     assert_eq!(replica.hub.spec(), held_by("other", 1));
     assert!(replica.clock.now() > super::BootInstant::after_boot(3660 * SECOND));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_election_task_that_is_gone_takes_its_term_with_it() {
+    let mut replica = start(|_| {}, Work::StopsAfter(Duration::ZERO));
+    let term = replica.term(SECOND).await;
+    replica.task.abort();
+    assert!(replica.task.await.unwrap_err().is_cancelled());
+    assert!(term.ended() && term.cancellation().is_cancelled());
+}

@@ -12,7 +12,7 @@ use super::clock::BootInstant;
 use super::term::TermEnd;
 
 /// How long things take, for all contenders alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long others leave an unchanged record alone.
     pub lease: Duration,
@@ -23,7 +23,7 @@ pub struct Timing {
 }
 
 /// What the Lease says, without what does not matter to the election.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRecord {
     /// `spec.holderIdentity`; empty if it is empty or null, as after a release.
     pub holder: String,
@@ -38,7 +38,7 @@ pub struct LeaseRecord {
 }
 
 /// The Lease as one look at it showed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// There is no such Lease.
     Absent,
@@ -124,8 +124,8 @@ pub enum Effect {
     None,
 }
 
-/// One contender for the Lease.
-#[derive(Clone, Debug)]
+/// One contender for the Lease. A plain value that can be copied and compared, so that a model can explore it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contender {
     identity: String,
     timing: Timing,
@@ -141,7 +141,7 @@ pub struct Contender {
     held: Option<Held>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Observed {
     seen: Seen,
     version: Option<u64>,
@@ -151,7 +151,7 @@ struct Observed {
     live_until: Option<BootInstant>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
     number: i32,
     deadline: BootInstant,

@@ -128,3 +128,58 @@ fn chain(error: &dyn Error) -> String {
     }
     line
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::response::StatusDetails;
+    use std::time::Duration;
+
+    fn failure(code: u16, kind: &str) -> Failure {
+        let address = LeaseAddress {
+            namespace: "fleet".into(),
+            name: "lease".into(),
+            attempt: Duration::from_secs(3),
+        };
+        let details: StatusDetails = serde_json::from_value(serde_json::json!({"kind": kind})).unwrap();
+        let status = Status::failure("no", "").with_code(code).with_details(details);
+        failure_of(&address, CrateError::CreateLease(kube::Error::Api(status.boxed())))
+    }
+
+    #[test]
+    fn each_answer_of_the_hub_has_its_reason_and_its_remedy() {
+        let plain = "Lease fleet/lease: no";
+        let cases = [
+            (
+                401,
+                FailureReason::Unauthorized,
+                format!("{plain}; check the credentials of the hub's kubeconfig"),
+            ),
+            (
+                403,
+                FailureReason::Forbidden,
+                format!("{plain}; apply what \"esfleet member manifest --hub\" prints to the hub"),
+            ),
+            (404, FailureReason::Unexpected, plain.to_owned()),
+            (409, FailureReason::Conflict, plain.to_owned()),
+            (422, FailureReason::Invalid, plain.to_owned()),
+            (429, FailureReason::Throttled, plain.to_owned()),
+            (500, FailureReason::Server, plain.to_owned()),
+            (504, FailureReason::Server, plain.to_owned()),
+        ];
+        for (code, reason, message) in cases {
+            assert_eq!(failure(code, "leases"), Failure { reason, message }, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_missing_namespace_is_told_from_a_missing_lease() {
+        let message = "Lease fleet/lease: namespace fleet does not exist; create it (kubectl create namespace fleet) \
+                       or name another by --lease-namespace";
+        let expected = Failure {
+            reason: FailureReason::NamespaceMissing,
+            message: message.to_owned(),
+        };
+        assert_eq!(failure(404, "namespaces"), expected);
+    }
+}

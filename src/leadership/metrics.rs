@@ -122,3 +122,33 @@ impl LeadershipMetrics {
         self.last_handover.set(seconds);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_are_written_under_their_names() {
+        let mut registry = Registry::default();
+        let metrics = LeadershipMetrics::register(&mut registry);
+        metrics.set_leads(true);
+        metrics.set_term(7);
+        metrics.set_holder_changes(2);
+        metrics.set_holder_changes(2);
+        metrics.term_ended(TermEnd::Lost);
+        metrics.failed(FailureReason::Forbidden);
+        metrics.handed_over(1.5);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let values: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "esfleet_leadership_leads 1",
+            "esfleet_leadership_term 7",
+            "esfleet_leadership_holder_changes_total 2",
+            "esfleet_leadership_terms_ended_total{reason=\"Lost\"} 1",
+            "esfleet_leadership_attempt_failures_total{reason=\"Forbidden\"} 1",
+            "esfleet_leadership_last_handover_seconds 1.5",
+        ];
+        assert_eq!(values, expected);
+    }
+}

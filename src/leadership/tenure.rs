@@ -67,7 +67,7 @@ impl Tenure {
                 return Err(ElectionError::WritersStuck { term });
             }
         }
-        match self.worked {
+        match self.worked.take() {
             Some(Err(failure)) if failure.is_panic() => Err(ElectionError::WorkPanicked {
                 term,
                 message: panic_message(failure),
@@ -75,6 +75,13 @@ impl Tenure {
             _ if self.term.end_reason() == Some(TermEnd::WorkEnded) => Err(ElectionError::WorkEnded { term }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Whoever drops the election drops what it held: no writer goes on believing in the term.
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        self.term.end(TermEnd::Shutdown);
     }
 }
 
