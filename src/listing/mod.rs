@@ -1,3 +1,7 @@
+//! The fleet-wide snapshot with its age, rendered as table, JSON and YAML.
+
+pub mod direct;
+pub mod render;
 pub mod snapshot;
 pub mod text;
 
