@@ -1,8 +1,8 @@
 //! Clients with deadlines, watches reduced to slim projections, guarded writes and Events.
 
 pub mod client;
-pub mod errors;
 pub mod events;
+pub mod fault;
 pub mod permissions;
 pub mod projection;
 pub mod scope;
