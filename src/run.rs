@@ -1,4 +1,6 @@
-//! The composition root of `esfleet run`.
+//! The composition root of `esfleet run`: the only place that knows fleet and reconcile both.
+
+mod view;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::net::SocketAddr;
@@ -6,13 +8,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, watch};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::FleetConfig;
 use crate::api::fleet_config::FleetConfigError;
+use crate::http::{self, Face, HttpError, Verdict};
 use crate::fleet::metrics::FleetMetrics;
 use crate::fleet::{Connection, Fleet, Member, Timing};
 
@@ -20,13 +24,14 @@ use crate::kubernetes::client::{self, ConnectError, HubSource};
 use crate::kubernetes::projection::ObjectKey;
 use crate::kubernetes::scope::Scope;
 use crate::kubernetes::writer::Writer;
-use crate::leadership::{Election, ElectionConfig, ElectionError, LeadershipMetrics, SystemBootClock, Term};
+use crate::leadership::{Election, ElectionConfig, ElectionError, LeadershipMetrics, LeadershipView, SystemBootClock, Term};
 use crate::reconcile::memory::Memory;
 use crate::reconcile::metrics::ReconcileMetrics;
 use crate::reconcile::controller::CONCURRENCY;
 use crate::reconcile::{Context, control};
 use crate::support::supervise::keep_running;
-use crate::telemetry::Registry;
+use crate::telemetry::{self, Registry};
+use view::{listing, not_ready};
 use crate::zookeeper::{Changed, Pool, PoolConfig, ZooKeeperMetrics};
 
 /// Why `esfleet run` could not start or ended.
@@ -40,7 +45,10 @@ pub enum RunError {
     Hub(#[from] ConnectError),
     /// The HTTP address cannot be served.
     #[error(transparent)]
-    Http(#[from] ServerError),
+    Http(#[from] HttpError),
+    /// The HTTP server's task ended although nobody asked it to.
+    #[error("the HTTP server ended unexpectedly")]
+    HttpEnded,
     /// The election ended.
     #[error("the election ended: {0}")]
     Election(#[from] ElectionError),
@@ -57,8 +65,8 @@ impl RunError {
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::FleetConfig(_) | Self::Hub(_) | Self::Http(_) => true,
-            Self::Election(_) | Self::Signals(_) | Self::Aborted => false,
+            Self::FleetConfig(_) | Self::Hub(_) | Self::Http(HttpError::Bind { .. }) => true,
+            Self::Http(HttpError::Serve(_)) | Self::HttpEnded | Self::Election(_) | Self::Signals(_) | Self::Aborted => false,
         }
     }
 }
@@ -112,7 +120,7 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let zookeeper = ZooKeeperMetrics::register(&mut registry);
     let reconcile = ReconcileMetrics::register(&mut registry);
     let election_metrics = LeadershipMetrics::register(&mut registry);
-    let server = Server::bind(options.http_addr).await?;
+    let listener = http::bind(options.http_addr).await?;
     let hub = client::connect_hub(&options.hub).await?.client;
     let election = Election::new(hub, election_config(&options), election_metrics, Arc::new(SystemBootClock));
     let leadership = election.view();
@@ -133,7 +141,8 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
         pool: Mutex::new(None),
     });
     FleetMetrics::register(&mut registry, controllers.fleet.members.clone());
-    let served = tasks.spawn(server.serve(routes(&controllers, leadership, registry), members.clone()));
+    telemetry::process::register(&mut registry);
+    let served = tasks.spawn(http::serve(listener, face(&controllers, leadership, registry), members.clone()));
 
     let lead = {
         let controllers = controllers.clone();
@@ -141,7 +150,10 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     };
     let ended = tokio::select! {
         ended = end_on_second_signal(election.run(shutdown.clone(), lead), &shutdown) => ended,
-        _ = served => Err(RunError::Http(ServerError::Ended)),
+        ended = served => match ended {
+            Ok(Err(error)) => Err(error.into()),
+            Ok(Ok(())) | Err(_) => Err(RunError::HttpEnded),
+        },
     };
     members.cancel();
     tasks.close();
@@ -151,6 +163,23 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     }
     tracing::info!("esfleet ends");
     ended
+}
+
+/// What the HTTP server tells.
+fn face(controllers: &Arc<Controllers>, leadership: watch::Receiver<LeadershipView>, registry: Registry) -> Face {
+    let ready = {
+        let (controllers, leadership) = (controllers.clone(), leadership.clone());
+        move || Verdict::waiting_for(not_ready(&controllers.fleet.members, &leadership.borrow()))
+    };
+    let fleet = {
+        let controllers = controllers.clone();
+        move || {
+            let pool = controllers.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let sessions = pool.map(|pool| pool.sessions()).unwrap_or_default();
+            listing(&controllers.fleet.members, &leadership.borrow(), &sessions, Timestamp::now())
+        }
+    };
+    Face { live: Arc::new(Verdict::yes), ready: Arc::new(ready), fleet: Arc::new(fleet), registry: Arc::new(registry) }
 }
 
 fn election_config(options: &RunOptions) -> ElectionConfig {

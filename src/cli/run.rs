@@ -50,6 +50,10 @@ pub(super) struct RunArguments {
     #[arg(long, value_name = "DURATION", env = "ESFLEET_SESSION_TIMEOUT", default_value = "30s", value_parser = duration)]
     session_timeout: Duration,
 
+    /// The pause between two probes of a member; three that fail in a row make it Unreachable
+    #[arg(long, value_name = "DURATION", env = "ESFLEET_PROBE_INTERVAL", default_value = "10s", value_parser = duration)]
+    probe_interval: Duration,
+
     /// How log lines look; RUST_LOG says which there are
     #[arg(
         long,
@@ -76,6 +80,7 @@ impl RunArguments {
             retry_period: self.retry_period,
             http_addr: self.http_addr,
             session_timeout: self.session_timeout,
+            probe_interval: self.probe_interval,
         };
         check(&options).map_err(CommandError::Usage)?;
         let log_format = match self.log_format {
@@ -112,6 +117,9 @@ fn check(options: &RunOptions) -> Result<(), String> {
     }
     if *session_timeout < Duration::from_secs(1) || *session_timeout > SESSION_TIMEOUT_MAX {
         return Err(format!("--session-timeout {session_timeout:?} must be from 1s to 1h"));
+    }
+    if options.probe_interval.is_zero() {
+        return Err("--probe-interval must be longer than nothing".to_owned());
     }
     if identity.is_empty() || identity.len() > 200 || identity.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(format!(

@@ -16,7 +16,7 @@ use crate::api::fleet_config::MemberConfig;
 use crate::kubernetes::client::{self, ConnectErrorClass};
 use crate::kubernetes::scope::Scope;
 use crate::kubernetes::watch::{WatchHealth, WatchTrouble, watch_scope};
-use crate::kubernetes::words::describe;
+use crate::kubernetes::fault::describe;
 use crate::support::retry::Backoff;
 
 /// A member's state, as every listing shows it.

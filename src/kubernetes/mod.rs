@@ -8,5 +8,4 @@ pub mod projection;
 pub mod scope;
 pub mod store;
 pub mod watch;
-pub mod words;
 pub mod writer;

@@ -1,19 +1,19 @@
 //! The watches that keep a scope current, whoever leads.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use super::projection::{ObjectKey, Projected, Projection};
 use super::scope::{ProjectedApp, Scope};
 use super::store::ChildStore;
-use crate::app::observed::{ObservedApp, ObservedBudget, ObservedService, ObservedStatefulSet, Owner};
+use crate::app::observed::{ObservedBudget, ObservedService, ObservedStatefulSet, Owner};
 
 /// How long one watch lasts before it is renewed: the longest that a half-open connection can hide changes.
 const WATCH_SECONDS: u32 = 60;

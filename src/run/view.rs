@@ -10,7 +10,7 @@ use crate::leadership::LeadershipView;
 use crate::listing::snapshot::{
     AppFacts, AppReport, ClusterReport, ClusterState, FleetListing, LeadershipRow, Ready, SessionRow,
 };
-use crate::zookeeper::SessionView;
+use crate::zookeeper::{SessionState, SessionView};
 
 /// The listing that `/api/v1/fleet` answers.
 #[must_use]
@@ -106,7 +106,12 @@ fn report(app: &ProjectedApp, confirmed: Timestamp, member: MemberState) -> AppR
 fn session(session: &SessionView) -> SessionRow {
     SessionRow {
         ensemble: session.ensemble.clone(),
-        state: session.state.to_string(),
+        state: match session.state {
+            SessionState::Connecting => "Connecting",
+            SessionState::Connected => "Connected",
+            SessionState::Waiting => "Waiting",
+        }
+        .to_owned(),
         since: Some(session.since),
         apps: session.apps,
     }
