@@ -1,5 +1,7 @@
 //! The sample app against a real ZooKeeper server: nothing acknowledged is lost, nothing is applied twice.
 
+#![allow(clippy::unwrap_used, reason = "all of this crate is test code")]
+
 #[path = "sample_support/mod.rs"]
 mod support;
 
