@@ -264,6 +264,7 @@ async fn all_recover_when_zookeeper_is_killed_and_restarted() {
     let (_, epoch) = bank.leader(&ALL, 0).await;
     let stream = Stream::start(&bank);
     stream.acknowledged(60).await;
+    let killed = Instant::now();
     bank.zookeeper.kill().await;
     for pod in &bank.pods {
         eventually("a pod without ZooKeeper says so", async || {
@@ -272,6 +273,11 @@ async fn all_recover_when_zookeeper_is_killed_and_restarted() {
         })
         .await;
     }
+    let noticed = killed.elapsed();
+    assert!(
+        noticed < SESSION_TIMEOUT,
+        "noticed after {noticed:?}: a lost connection counted only once it had timed out"
+    );
     bank.zookeeper.restart().await;
     bank.leader(&ALL, epoch).await;
     let sent = stream.finish().await;
@@ -353,6 +359,44 @@ async fn a_root_made_late_or_wiped_is_waited_for() {
     bank.leader(&ALL, 0).await;
     bank.agreement(&ALL, 1).await;
     for pod in &bank.pods {
+        assert_eq!(pod.accounts().await, json!({"after": 1}));
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_was_replaced_is_read_from_its_start() {
+    let bank = Bank::start(1000).await;
+    let (leads, epoch) = bank.leader(&ALL, 0).await;
+    assert_eq!(
+        bank.pods[leads]
+            .post(&deposit(Some("id"), "before"))
+            .await
+            .map(|(status, _)| status),
+        Some(201)
+    );
+    bank.agreement(&ALL, 1).await;
+    let events = format!("{}/events", Bank::ROOT);
+    let segment = format!("{events}/{:012}", 0);
+    let client = bank.client().await;
+    let mut replace = client.new_multi_writer();
+    for path in [
+        format!("{segment}/{:012}", 1),
+        segment,
+        events.clone(),
+        format!("{}/leader", Bank::ROOT),
+    ] {
+        replace.add_delete(&path, None).unwrap();
+    }
+    replace
+        .add_create(&events, br#"{"log": "other", "segmentSize": 10}"#, &PERSISTENT)
+        .unwrap();
+    replace.commit().await.unwrap();
+    let (next, _) = bank.leader(&ALL, epoch).await;
+    let answer = bank.pods[next].post(&deposit(Some("id"), "after")).await.unwrap();
+    assert_eq!((answer.0, &answer.1["number"]), (201, &json!(1)));
+    bank.agreement(&ALL, 1).await;
+    for pod in &bank.pods {
+        assert_eq!(pod.state().await.unwrap()["log"], "other");
         assert_eq!(pod.accounts().await, json!({"after": 1}));
     }
 }
