@@ -21,8 +21,7 @@ const EMBEDDED: [&str; 3] = [
 ///
 /// It is what the types say, but for the Kubernetes types in it: their descriptions are left out, or
 /// it would be too large for `kubectl apply`, and a pod template need not list containers, as it is
-/// merged over one that does. No field is nullable, so that a null is the same as nothing, as in
-/// Kubernetes' own types.
+/// merged over one that does.
 #[must_use]
 #[expect(clippy::expect_used, reason = "states the invariant")]
 pub fn crd() -> CustomResourceDefinition {
@@ -30,13 +29,12 @@ pub fn crd() -> CustomResourceDefinition {
     let spec = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
     for field in EMBEDDED {
         let description = spec[field]["description"].take();
-        remove_everywhere(&mut spec[field], "description");
+        strip(&mut spec[field]);
         spec[field]["description"] = description;
     }
     if let Some(pod) = spec["template"]["properties"]["spec"].as_object_mut() {
         pod.remove("required");
     }
-    remove_everywhere(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "nullable");
     serde_json::from_value(crd).expect("what is left out is optional in a definition")
 }
 
@@ -48,19 +46,15 @@ pub fn crd_yaml() -> String {
     format!("{HEADER}{body}")
 }
 
-/// Takes a keyword out of a schema and all schemas in it.
-fn remove_everywhere(schema: &mut Value, keyword: &str) {
+/// Takes the descriptions out of a schema and all schemas in it.
+fn strip(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
-    schema.remove(keyword);
+    schema.remove("description");
     for (key, below) in schema.iter_mut() {
         match (key.as_str(), below) {
-            ("properties", Value::Object(properties)) => {
-                properties.values_mut().for_each(|s| remove_everywhere(s, keyword))
-            }
-            ("items" | "additionalProperties" | "not", below) => remove_everywhere(below, keyword),
-            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
-                schemas.iter_mut().for_each(|s| remove_everywhere(s, keyword))
-            }
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(strip),
+            ("items" | "additionalProperties" | "not", below) => strip(below),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => schemas.iter_mut().for_each(strip),
             _ => {}
         }
     }

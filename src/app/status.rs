@@ -105,8 +105,8 @@ pub fn is_current(observed: &EventSourcedAppStatus, wanted: &EventSourcedAppStat
 }
 
 /// The body that makes the API server take a status over, as a server-side apply or a merge patch of
-/// the `status` subresource. What nobody knows is null: left out, it would stay where another field
-/// manager has written it.
+/// the `status` subresource. A leader that nobody knows any more is null: left out, it would stay
+/// where another field manager has written it.
 #[must_use]
 pub fn status_patch(app: &ObservedApp, status: &EventSourcedAppStatus) -> Value {
     let mut patch = json!({
@@ -115,10 +115,11 @@ pub fn status_patch(app: &ObservedApp, status: &EventSourcedAppStatus) -> Value 
         "metadata": {"namespace": app.namespace, "name": app.name, "uid": app.uid},
         "status": status,
     });
-    for field in ["leader", "leaderSince"] {
-        if patch["status"].get(field).is_none() {
-            patch["status"][field] = Value::Null;
-        }
+    if app.status.leader.is_some() && status.leader.is_none() {
+        patch["status"]["leader"] = Value::Null;
+    }
+    if app.status.leader_since.is_some() && status.leader_since.is_none() {
+        patch["status"]["leaderSince"] = Value::Null;
     }
     patch
 }
