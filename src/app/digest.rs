@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::ChildKind;
 use canonical::Hasher;
+pub(crate) use canonical::holds_amounts;
 
 /// A digest of one object, in two parts, as the pod template can be in a state of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

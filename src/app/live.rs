@@ -147,3 +147,6 @@ fn inputs_digest(target: Target<'_>) -> Part {
     ]);
     text_digest(&inputs.to_string())
 }
+
+#[cfg(test)]
+mod tests;

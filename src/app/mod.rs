@@ -6,6 +6,8 @@
 pub mod conditions;
 pub mod digest;
 pub mod ensemble;
+#[cfg(test)]
+mod fixtures;
 pub mod live;
 pub mod observed;
 pub mod plan;

@@ -400,3 +400,6 @@ pub(super) fn with_preconditions(mut object: Value, wanted: Digest, child: &Chil
     object["metadata"]["resourceVersion"] = json!(child.resource_version);
     Write { object, wanted }
 }
+
+#[cfg(test)]
+mod tests;

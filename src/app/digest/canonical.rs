@@ -63,7 +63,7 @@ impl Hasher {
     }
 
     fn fields(&mut self, key: &str, fields: &Map<String, Value>) {
-        let amounts = matches!(key, "limits" | "requests" | "overhead");
+        let amounts = holds_amounts(key);
         self.bytes(b"{");
         for (name, value) in fields {
             if is_left_out(name, value) {
@@ -93,6 +93,11 @@ impl Hasher {
             None => self.text(b's', text),
         }
     }
+}
+
+/// Whether the fields under this key are quantities.
+pub(crate) fn holds_amounts(key: &str) -> bool {
+    matches!(key, "limits" | "overhead" | "requests")
 }
 
 /// Whether the API server's types leave this value out, so that it cannot be told from its absence.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::app::digest::value_digest;
+use crate::app::digest::{holds_amounts, value_digest};
 
 /// The key by which Kubernetes merges the items of a list; none for lists that it replaces.
 fn merge_key(list: &str) -> Option<&'static str> {
@@ -40,9 +40,14 @@ pub(super) fn contains(live: &Value, part: &Value) -> bool {
 
 fn contains_at(key: &str, live: &Value, part: &Value) -> bool {
     match (live, part) {
-        (Value::Object(live), Value::Object(part)) if !is_atomic(key) => part
-            .iter()
-            .all(|(name, value)| contains_at(name, live.get(name).unwrap_or(&Value::Null), value)),
+        (Value::Object(live), Value::Object(part)) if !is_atomic(key) => part.iter().all(|(name, value)| {
+            let found = live.get(name).unwrap_or(&Value::Null);
+            if holds_amounts(key) {
+                same_amount(found, value)
+            } else {
+                contains_at(name, found, value)
+            }
+        }),
         (Value::Array(live), Value::Array(part)) if merge_key(key).is_some() => part
             .iter()
             .all(|item| counterpart(key, live, item).is_some_and(|found| contains_at("", found, item))),
@@ -60,7 +65,15 @@ fn common_at(key: &str, wanted: &Value, live: &Value) -> Option<Value> {
         (Value::Object(wanted), Value::Object(live)) if !is_atomic(key) => {
             let shared: Map<String, Value> = wanted
                 .iter()
-                .filter_map(|(name, value)| Some((name.clone(), common_at(name, value, live.get(name)?)?)))
+                .filter_map(|(name, value)| {
+                    let found = live.get(name)?;
+                    let shared = if holds_amounts(key) {
+                        same_amount(value, found).then(|| found.clone())
+                    } else {
+                        common_at(name, value, found)
+                    };
+                    Some((name.clone(), shared?))
+                })
                 .collect();
             (!shared.is_empty() || wanted.is_empty()).then_some(Value::Object(shared))
         }
@@ -80,6 +93,12 @@ fn common_at(key: &str, wanted: &Value, live: &Value) -> Option<Value> {
 fn counterpart<'a>(list: &str, items: &'a [Value], item: &Value) -> Option<&'a Value> {
     let key = merge_key(list)?;
     items.iter().find(|candidate| candidate[key] == item[key])
+}
+
+/// Whether two values are the same amount, however it is spelt.
+fn same_amount(one: &Value, other: &Value) -> bool {
+    let requests = |amount: &Value| Value::Object(Map::from_iter([("amount".to_owned(), amount.clone())]));
+    same("requests", &requests(one), &requests(other))
 }
 
 /// Whether two values mean the same to the API server.
