@@ -423,3 +423,15 @@ async fn an_election_task_that_is_gone_takes_its_term_with_it() {
     assert!(replica.task.await.unwrap_err().is_cancelled());
     assert!(term.ended() && term.cancellation().is_cancelled());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_is_answered_with_another_holder_is_no_term() {
+    let prepare = |hub: &FakeHub| {
+        hub.set_spec(held_by("", 3));
+        hub.fail(Fault::Misreport(held_by("other", 4)));
+    };
+    let mut replica = start(prepare, Work::StopsAfter(Duration::ZERO));
+    replica.wins_nothing_for(10 * SECOND).await;
+    assert_eq!(replica.view.borrow().holder.as_deref(), Some("other"));
+    assert_eq!(replica.hub.spec(), held_by("other", 4));
+}
