@@ -215,7 +215,7 @@ impl Election {
         };
         for left in (0..tries).rev() {
             match self.lease.release(number).await {
-                Ok(()) => return debug!(term = number, "gave the Lease back"),
+                Ok(()) => return info!(term = number, "gave the Lease back"),
                 Err(failure) if left == 0 => {
                     self.metrics.failed(failure.reason);
                     warn!(term = number, %failure, "could not give the Lease back; it expires by itself");
