@@ -1,4 +1,5 @@
 //! The session pool against a real ZooKeeper server that crashes, hangs, loses its data, and comes back.
+#![allow(clippy::unwrap_used, reason = "a scenario ends at its first surprise")]
 
 #[path = "support/frozen_relay.rs"]
 mod frozen_relay;

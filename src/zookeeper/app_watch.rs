@@ -1,7 +1,7 @@
 //! One registered app: a task that reads and watches its root and leader in whatever session there is.
 
 use std::future::pending;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -23,7 +23,7 @@ const READS: usize = 3;
 /// One registered app, as its task and the pool share it.
 pub struct Entry {
     /// Which app.
-    pub key: AppKey,
+    pub key: Arc<AppKey>,
     /// Its root from the top of the ensemble.
     pub root: String,
     /// Whether a missing root may be created.
@@ -35,7 +35,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    pub fn new(key: AppKey, root: String, may_create: bool, changed: Changed, view: EnsembleView) -> Self {
+    pub fn new(key: Arc<AppKey>, root: String, may_create: bool, changed: Changed, view: EnsembleView) -> Self {
         Self {
             key,
             root,
@@ -110,7 +110,7 @@ impl AppWatch {
         }
     }
 
-    pub async fn run(mut self) {
+    pub async fn run(mut self: Box<Self>) {
         while let Some(session) = Box::pin(self.session()).await {
             match self.follow(&session).await {
                 Halt::SessionLost => {}
@@ -138,7 +138,7 @@ impl AppWatch {
 
     /// Reads and watches in one session until it is lost.
     async fn follow(&mut self, session: &Session) -> Halt {
-        let mut state = match Box::pin(self.first(session)).await {
+        let mut state = match self.first(session).await {
             Ok(state) => state,
             Err(halt) => return halt,
         };
@@ -152,11 +152,11 @@ impl AppWatch {
                 () = fired(&mut state.leader.watch) => Next::Leader,
                 () = state.retry.due() => Next::Both,
             };
-            if let Err(halt) = Box::pin(self.again(session, &mut state, next)).await {
-                if halt == Halt::TermEnded {
-                    return halt;
-                }
-                break;
+            let Ok(_turn) = session.turn().await else { break };
+            match Box::pin(read_again(&self.entry, &self.shared, session, &mut state, next)).await {
+                Ok(()) => {}
+                Err(Halt::SessionLost) => break,
+                Err(Halt::TermEnded) => return Halt::TermEnded,
             }
         }
         self.confirmed = Some(Confirmed::now(&self.shared));
@@ -165,14 +165,21 @@ impl AppWatch {
 
     /// Reads all for the first time in a session; what is shown may become too old meanwhile.
     async fn first(&mut self, session: &Session) -> Result<Known, Halt> {
+        // Thousands wait here for their turn at once: what they need for reading is made only then.
+        let _turn = loop {
+            tokio::select! {
+                biased;
+                turn = session.turn() => break turn?,
+                () = stale(&mut self.confirmed) => self.show_stale(),
+            }
+        };
+        Box::pin(self.read_first(session)).await
+    }
+
+    async fn read_first(&mut self, session: &Session) -> Result<Known, Halt> {
         let entry = self.entry.clone();
         let shared = self.shared.clone();
-        let mut reading = std::pin::pin!(async {
-            let _turn = session.turn().await?;
-            let root = read_root(&entry, &shared, session).await?;
-            let leader = read_leader(&entry, session).await?;
-            Ok(Known::new(root, leader, &shared))
-        });
+        let mut reading = pin!(read_all(&entry, &shared, session));
         loop {
             tokio::select! {
                 biased;
@@ -180,19 +187,6 @@ impl AppWatch {
                 () = stale(&mut self.confirmed) => self.show_stale(),
             }
         }
-    }
-
-    /// Reads again what may have changed.
-    async fn again(&self, session: &Session, state: &mut Known, next: Next) -> Result<(), Halt> {
-        let _turn = session.turn().await?;
-        if matches!(next, Next::Root | Next::Both) {
-            state.root = read_root(&self.entry, &self.shared, session).await?;
-        }
-        if matches!(next, Next::Leader | Next::Both) {
-            state.leader = read_leader(&self.entry, session).await?;
-        }
-        state.retry.plan(state.root.again || state.leader.again, &self.shared);
-        Ok(())
     }
 
     /// The ensemble cannot be reached: what was known stays until it is too old.
@@ -260,12 +254,6 @@ struct Known {
 }
 
 impl Known {
-    fn new(root: Reading<RootView>, leader: Reading<LeaderView>, shared: &Shared) -> Self {
-        let mut retry = Retry(None);
-        retry.plan(root.again || leader.again, shared);
-        Self { root, leader, retry }
-    }
-
     fn view(&self) -> EnsembleView {
         EnsembleView::Known {
             root: self.root.view.clone(),
@@ -310,6 +298,50 @@ async fn stale(confirmed: &mut Option<Confirmed>) {
     match confirmed {
         Some(confirmed) => confirmed.stale.as_mut().await,
         None => pending().await,
+    }
+}
+
+/// Reads the leader first: while it exists its root cannot be deleted, and needs neither a look nor a watch.
+async fn read_all(entry: &Entry, shared: &Shared, session: &Session) -> Result<Known, Halt> {
+    let leader = read_leader(entry, session).await?;
+    let root = if stands_on_a_root(&leader.view) {
+        Reading {
+            view: RootView::Exists,
+            watch: None,
+            again: false,
+        }
+    } else {
+        read_root(entry, shared, session).await?
+    };
+    let mut retry = Retry(None);
+    retry.plan(root.again || leader.again, shared);
+    Ok(Known { root, leader, retry })
+}
+
+/// Reads again what may have changed.
+async fn read_again(
+    entry: &Entry,
+    shared: &Shared,
+    session: &Session,
+    state: &mut Known,
+    next: Next,
+) -> Result<(), Halt> {
+    if matches!(next, Next::Leader | Next::Both) {
+        state.leader = read_leader(entry, session).await?;
+    }
+    let unwatched = state.root.watch.is_none() && !stands_on_a_root(&state.leader.view);
+    if unwatched || matches!(next, Next::Root | Next::Both) {
+        state.root = read_root(entry, shared, session).await?;
+    }
+    state.retry.plan(state.root.again || state.leader.again, shared);
+    Ok(())
+}
+
+/// Whether the leader's znode certainly exists, and so the root.
+fn stands_on_a_root(leader: &LeaderView) -> bool {
+    match leader {
+        LeaderView::Named { .. } | LeaderView::Unreadable(_) | LeaderView::Forbidden(_) => true,
+        LeaderView::Absent | LeaderView::Failed(_) => false,
     }
 }
 

@@ -14,7 +14,7 @@ use futures::future::join_all;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
-use zookeeper_client::Client;
+use zookeeper_client::{Client, Error};
 
 use crate::api::connect_string::Server;
 
@@ -32,6 +32,14 @@ pub struct Limits {
     pub connection_timeout: Duration,
     /// One attempt at all servers.
     pub attempt: Duration,
+}
+
+impl Limits {
+    /// After how much silence the client itself gives a connection up; it replaces a limit that is too close to the
+    /// session timeout by its own.
+    fn silence(&self) -> Duration {
+        self.connection_timeout.min(self.session_timeout * 2 / 5)
+    }
 }
 
 /// A session that has just been opened.
@@ -63,7 +71,9 @@ enum Trouble {
     /// It accepts a connection, and then nothing.
     Hung,
     /// It accepts a connection and closes it.
-    NoSession(String),
+    NoSession,
+    /// It refuses the session.
+    Rejected(String),
     /// There was no time left for it.
     NotTried,
 }
@@ -76,10 +86,10 @@ impl fmt::Display for Trouble {
             Trouble::Unreachable(reason) => write!(f, "it cannot be reached ({reason})"),
             Trouble::Silent => f.write_str("no connection in time"),
             Trouble::Hung => f.write_str("it accepts a connection and does not answer"),
-            Trouble::NoSession(reason) => write!(
-                f,
-                "it accepts a connection and opens no session ({reason}; it may have no quorum, or too many connections)"
+            Trouble::NoSession => f.write_str(
+                "it accepts a connection and opens no session (it may have no quorum, or too many connections from here)",
             ),
+            Trouble::Rejected(reason) => write!(f, "it refuses the session ({reason})"),
             Trouble::NotTried => f.write_str("not tried for want of time"),
         }
     }
@@ -163,14 +173,15 @@ async fn open(address: SocketAddr, limits: Limits, until: Instant) -> Result<(Cl
         .with_connection_timeout(limits.connection_timeout)
         .with_fail_eagerly();
     let address_text = address.to_string();
-    match timeout_at(until, with_own_task(connector.connect(&address_text))).await {
-        Ok(Ok((client, Some(task)))) => Ok((client, task)),
-        Ok(Ok((_, None))) => Err(Trouble::NoSession("the client started no task".to_owned())),
-        Ok(Err(error)) => Err(diagnose(address)
-            .await
-            .unwrap_or_else(|| Trouble::NoSession(error.to_string()))),
-        Err(_) => Err(diagnose(address).await.unwrap_or(Trouble::Hung)),
-    }
+    let began = Instant::now();
+    let trouble = match timeout_at(until, with_own_task(connector.connect(&address_text))).await {
+        Ok(Ok((client, Some(task)))) => return Ok((client, task)),
+        Ok(Ok((_, None))) => return Err(Trouble::Rejected("the client started no task".to_owned())),
+        Ok(Err(Error::NoHosts)) if began.elapsed() < limits.silence() => Trouble::NoSession,
+        Ok(Err(Error::NoHosts)) | Err(_) => Trouble::Hung,
+        Ok(Err(error)) => return Err(Trouble::Rejected(error.to_string())),
+    };
+    Err(diagnose(address).await.unwrap_or(trouble))
 }
 
 /// What is wrong with the connection to a server; none if it can be connected to.
@@ -267,9 +278,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let closing = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
-        let text = trouble(&[server("127.0.0.1", port)]).await;
-        let prefix = format!("127.0.0.1:{port}: it accepts a connection and opens no session (");
-        assert!(text.starts_with(&prefix), "{text}");
+        assert_eq!(
+            trouble(&[server("127.0.0.1", port)]).await,
+            format!("127.0.0.1:{port}: {}", Trouble::NoSession)
+        );
         closing.abort();
     }
 }

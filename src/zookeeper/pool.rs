@@ -90,7 +90,7 @@ pub struct SessionView {
 /// The ZooKeeper sessions of one term, and the apps that share them. It needs a tokio runtime around it.
 pub struct Pool {
     shared: Arc<Shared>,
-    apps: DashMap<AppKey, Registration>,
+    apps: DashMap<Arc<AppKey>, Registration>,
 }
 
 impl fmt::Debug for Pool {
@@ -146,7 +146,7 @@ impl Pool {
         }
         let ensemble = EnsembleKey::new(&target.connect, &key.cluster);
         let root = key::full_path(&target.connect, &target.root);
-        match self.apps.entry(key) {
+        match self.apps.entry(Arc::new(key)) {
             Slot::Vacant(slot) => {
                 let key = slot.key().clone();
                 let entry = Entry::new(key, root, target.may_create, changed, EnsembleView::Pending);
@@ -182,7 +182,12 @@ impl Pool {
         let entry = Arc::new(entry);
         let name = ensemble.to_string();
         let used = EnsembleUse::new(&self.shared, ensemble);
-        let watch = AppWatch::new(entry.clone(), self.shared.clone(), name, used.ensemble().link());
+        let watch = Box::new(AppWatch::new(
+            entry.clone(),
+            self.shared.clone(),
+            name,
+            used.ensemble().link(),
+        ));
         let task = self.shared.tasks.spawn(watch.run()).abort_handle();
         Registration {
             entry,
