@@ -1,0 +1,17 @@
+//! The scenarios: esfleet on real clusters. `cargo test -p esfleet-e2e --test scenarios -- FILTER`; `--list` names them.
+
+mod scenarios {
+    pub mod world;
+}
+
+use std::process::ExitCode;
+
+use esfleet_e2e::{run, scenario};
+use scenarios::world;
+
+fn main() -> ExitCode {
+    run(vec![
+        scenario!(world::pods_run_and_zookeeper_answers),
+        scenario!(world::a_light_cluster_survives_the_death_of_its_api_server).on_our_own(),
+    ])
+}
