@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use esfleet::api::{EventSourcedApp, EventSourcedAppSpec};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Namespace, PodSpec, PodTemplateSpec, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::esfleet::EsfleetBuilder;
@@ -48,6 +50,12 @@ impl TestContext {
             short.replace('_', "-").trim_matches('-'),
             std::process::id()
         );
+        TestContext::with_id(world, name, &id)
+    }
+
+    /// A context whose namespaces, Lease and roots have this name.
+    pub fn with_id(world: &Arc<World>, name: &str, id: &str) -> Result<TestContext> {
+        let id = id.to_owned();
         let state = world.state().join(&id);
         std::fs::create_dir_all(&state).with_context(|| format!("cannot create {}", state.display()))?;
         Ok(TestContext {
@@ -159,6 +167,30 @@ impl TestContext {
             .await
     }
 
+    /// `GET path` of a pod of the scenario's namespace (port 8080), through its API server; what is no success is an error.
+    pub async fn pod_get(&self, cluster: &str, pod: &str, path: &str) -> Result<Value> {
+        self.pod_request(cluster, pod, "GET", path, Vec::new()).await
+    }
+
+    /// `POST path` with a JSON body, likewise.
+    pub async fn pod_post(&self, cluster: &str, pod: &str, path: &str, body: &Value) -> Result<Value> {
+        self.pod_request(cluster, pod, "POST", path, serde_json::to_vec(body)?)
+            .await
+    }
+
+    async fn pod_request(&self, cluster: &str, pod: &str, method: &str, path: &str, body: Vec<u8>) -> Result<Value> {
+        let namespace = self.namespace(cluster).await?;
+        let uri = format!("/api/v1/namespaces/{namespace}/pods/{pod}:8080/proxy{path}");
+        let request = http::Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("Content-Type", "application/json");
+        let client = self.client(cluster).await?;
+        let answer = timeout(Duration::from_secs(10), client.request_text(request.body(body)?)).await;
+        let text = answer.with_context(|| format!("{pod} does not answer {method} {path} within 10 s"))??;
+        serde_json::from_str(&text).with_context(|| format!("{pod} answers {method} {path} with no JSON: {text}"))
+    }
+
     /// A new session on the shared ensemble.
     pub async fn zookeeper(&self) -> Result<zookeeper_client::Client> {
         self.world.zookeeper().client().await
@@ -170,13 +202,15 @@ impl TestContext {
     }
 
     /// An app of the sample image on the shared ensemble with one replica; change what should differ, then apply it.
+    ///
+    /// Its overlay makes pods ready when the sample app says that it is healthy.
     pub fn app(&self, name: &str) -> EventSourcedApp {
         let spec = EventSourcedAppSpec {
             replicas: 1,
             image: self.world.sample_image(1),
             zookeeper_connect_string: self.world.zookeeper().connect_string().to_owned(),
             zookeeper_root_path: self.root(name),
-            template: None,
+            template: Some(sample_template()),
             volume_claim_templates: Vec::new(),
             persistent_volume_claim_retention_policy: None,
             paused: false,
@@ -270,6 +304,38 @@ impl TestContext {
         self.own_clusters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Leaves existing clusters and ZooKeeper as they were: waits until no pod writes any more, then removes `/ID`.
+    async fn empty_existing(&self) -> Result<()> {
+        for (cluster, namespace) in self.namespaces().await {
+            let api: Api<Namespace> = Api::all(self.client(&cluster).await?);
+            eventually(
+                APP_WITHIN,
+                &format!("namespace {namespace} is gone from {cluster}"),
+                || async {
+                    ensure!(api.get_opt(&namespace).await?.is_none(), "it is still there");
+                    Ok(())
+                },
+            )
+            .await?;
+        }
+        let zookeeper = self.zookeeper().await?;
+        let mut rest = vec![format!("/{}", self.id)];
+        while let Some(path) = rest.last().cloned() {
+            match zookeeper.list_children(&path).await {
+                Ok(children) if !children.is_empty() => {
+                    rest.extend(children.iter().map(|child| format!("{path}/{child}")))
+                }
+                Ok(_) => {
+                    zookeeper.delete(&path, None).await?;
+                    rest.pop();
+                }
+                Err(zookeeper_client::Error::NoNode) => drop(rest.pop()),
+                Err(error) => return Err(error).context(path),
+            }
+        }
+        Ok(())
+    }
+
     /// Ends and deletes what is the scenario's own; namespaces go in the background.
     pub async fn finish(&self) -> Result<()> {
         for (cluster, namespace) in self.namespaces().await {
@@ -280,6 +346,9 @@ impl TestContext {
             Api::<Namespace>::all(client)
                 .delete(&namespace, &DeleteParams::default())
                 .await?;
+        }
+        if self.world.is_existing() {
+            self.empty_existing().await?;
         }
         for cluster in self.own_clusters() {
             cluster.down().await?;
@@ -293,6 +362,34 @@ impl TestContext {
             zookeeper.down().await?;
         }
         Ok(())
+    }
+}
+
+/// The overlay of apps that run the sample image.
+fn sample_template() -> PodTemplateSpec {
+    let probe = Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/health".to_owned()),
+            port: IntOrString::Int(8080),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(1),
+        failure_threshold: Some(2),
+        ..Probe::default()
+    };
+    let container = Container {
+        name: "es-app".to_owned(),
+        readiness_probe: Some(probe),
+        ..Container::default()
+    };
+    let spec = PodSpec {
+        containers: vec![container],
+        termination_grace_period_seconds: Some(10),
+        ..PodSpec::default()
+    };
+    PodTemplateSpec {
+        metadata: None,
+        spec: Some(spec),
     }
 }
 

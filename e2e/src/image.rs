@@ -33,8 +33,8 @@ pub fn binary(name: &str) -> Result<PathBuf> {
 
 /// Packs `program` as `/bin/NAME` with its libraries into the OCI tar `tar`; it is the entry point.
 ///
-/// `variant` makes images of one program differ: it is in the environment-free file `/etc/variant`.
-pub async fn pack(paths: &Paths, program: &Path, image: &str, variant: &str, tar: &Path) -> Result<()> {
+/// `version` makes images of one program differ: it is in `/etc/NAME/version`, where the sample app looks for it.
+pub async fn pack(paths: &Paths, program: &Path, image: &str, version: &str, tar: &Path) -> Result<()> {
     let name = program
         .file_name()
         .and_then(|name| name.to_str())
@@ -54,7 +54,7 @@ pub async fn pack(paths: &Paths, program: &Path, image: &str, variant: &str, tar
     command.arg(format!("{}:/bin/{name}", utf8(&stripped)?));
     command.args(libraries.iter().map(|library| format!("{library}:{library}")));
     command.arg(r"text:/etc/passwd:root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n");
-    command.arg(format!(r"text:/etc/variant:{variant}\n"));
+    command.arg(format!(r"text:/etc/{name}/version:{version}\n"));
     run(command, "mkimage.py").await?;
     std::fs::remove_file(&stripped).context("cannot remove the stripped program")
 }

@@ -112,7 +112,7 @@ impl World {
         &self.state
     }
 
-    /// The image of the sample app; versions 1 and 2 differ in their name and a file that nobody reads.
+    /// The image of the sample app; versions 1 and 2 differ in what they say of themselves.
     pub fn sample_image(&self, version: u32) -> String {
         let name = std::env::var(SAMPLE_IMAGE).unwrap_or_else(|_| "localhost/es-sample".to_owned());
         format!("{name}:{version}")
@@ -134,9 +134,9 @@ impl World {
     }
 
     /// Packs a program into an image and loads it into the full clusters.
-    pub async fn load_image(&self, program: &Path, image: &str, variant: &str) -> Result<()> {
+    pub async fn load_image(&self, program: &Path, image: &str, version: &str) -> Result<()> {
         let tar = self.state.join(format!("{}.tar", image.replace(['/', ':'], "-")));
-        image::pack(&self.paths, program, image, variant, &tar).await?;
+        image::pack(&self.paths, program, image, version, &tar).await?;
         let full = self.clusters.values().filter(|cluster| cluster.is_full());
         try_join_all(full.map(|cluster| cluster.load_image(&tar))).await?;
         std::fs::remove_file(&tar).context("cannot remove the image's tar")
