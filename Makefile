@@ -27,7 +27,7 @@ test-long: setup
 	@e2e/test-long
 
 bench: setup
-	@e2e/bench
+	@e2e/peer/bench
 
 mutants: setup
 	@e2e/mutants/run

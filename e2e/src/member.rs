@@ -97,7 +97,7 @@ pub struct Access {
     pub credential: String,
 }
 
-/// Applies what `esfleet member manifest` prints for these namespaces (none: all), and `--hub` if it is the hub.
+/// Applies what `esfleet member manifest` prints for these namespaces (none: all), or for the hub.
 pub async fn grant(cluster: &Cluster, namespaces: &[String], hub: bool) -> Result<()> {
     let _one_at_a_time = cluster.shared_objects.lock().await;
     let list = namespaces.join(",");
@@ -115,6 +115,9 @@ pub async fn grant(cluster: &Cluster, namespaces: &[String], hub: bool) -> Resul
         .apply(&manifest)
         .await
         .context("the manifest of esfleet member manifest")?;
+    if hub {
+        return Ok(()); // what the hub needs includes no definition
+    }
     let crd = "crd/eventsourcedapps.es.your.domain";
     cluster
         .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", crd])
