@@ -27,7 +27,8 @@ test-long: setup
 	@e2e/test-long
 
 bench: setup
-	@e2e/peer/bench
+	@cargo build --locked --release --bin esfleet
+	@ESFLEET_BIN=$(CARGO_TARGET_DIR)/release/esfleet e2e/peer/bench
 
 mutants: setup
 	@e2e/mutants/run
