@@ -11,9 +11,9 @@
 //! | [`listing`] | the fleet-wide snapshot with its age, rendered as table, JSON and YAML |
 //! | [`reconcile`] | observe, plan, apply, report: what is done for one app |
 //! | [`fleet`] | the members: from the config to living connections with probe and backoff |
-//! | [`leadership`] | which replica may write, and until when |
 //! | [`zookeeper`] | pooled, disposable sessions; roots and app leaders |
 //! | [`kubernetes`] | clients with deadlines, watches reduced to slim projections, Events |
+//! | [`leadership`] | which replica may write, and until when |
 //! | [`app`] | pure decisions: wanted objects, plans, status |
 //! | [`api`] | `EventSourcedApp`, `FleetConfig`, and the names in them, parsed once |
 //! | [`support`] | YAML, retries, deadlines, supervised tasks |

@@ -2,37 +2,39 @@
 
 mod view;
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thiserror::Error;
 use jiff::Timestamp;
-use tokio::sync::{Semaphore, watch};
+use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::FleetConfig;
 use crate::api::fleet_config::FleetConfigError;
-use crate::http::{self, Face, HttpError, Verdict};
 use crate::fleet::metrics::FleetMetrics;
 use crate::fleet::{Connection, Fleet, Member, Timing};
+use crate::http::{self, Face, HttpError, Verdict};
 
 use crate::kubernetes::client::{self, ConnectError, HubSource};
 use crate::kubernetes::projection::ObjectKey;
 use crate::kubernetes::scope::Scope;
 use crate::kubernetes::writer::Writer;
-use crate::leadership::{Election, ElectionConfig, ElectionError, LeadershipMetrics, LeadershipView, SystemBootClock, Term};
+use crate::leadership::{
+    Election, ElectionConfig, ElectionError, LeadershipMetrics, LeadershipView, SystemBootClock, Term,
+};
+use crate::reconcile::controller::CONCURRENCY;
 use crate::reconcile::memory::Memory;
 use crate::reconcile::metrics::ReconcileMetrics;
-use crate::reconcile::controller::CONCURRENCY;
 use crate::reconcile::{Context, control};
 use crate::support::supervise::keep_running;
 use crate::telemetry::{self, Registry};
-use view::{listing, not_ready};
 use crate::zookeeper::{Changed, Pool, PoolConfig, ZooKeeperMetrics};
+use view::{listing, not_ready};
 
 /// Why `esfleet run` could not start or ended.
 #[derive(Debug, Error)]
@@ -66,7 +68,11 @@ impl RunError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::FleetConfig(_) | Self::Hub(_) | Self::Http(HttpError::Bind { .. }) => true,
-            Self::Http(HttpError::Serve(_)) | Self::HttpEnded | Self::Election(_) | Self::Signals(_) | Self::Aborted => false,
+            Self::Http(HttpError::Serve(_))
+            | Self::HttpEnded
+            | Self::Election(_)
+            | Self::Signals(_)
+            | Self::Aborted => false,
         }
     }
 }
@@ -122,7 +128,12 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let election_metrics = LeadershipMetrics::register(&mut registry);
     let listener = http::bind(options.http_addr).await?;
     let hub = client::connect_hub(&options.hub).await?.client;
-    let election = Election::new(hub, election_config(&options), election_metrics, Arc::new(SystemBootClock));
+    let election = Election::new(
+        hub,
+        election_config(&options),
+        election_metrics,
+        Arc::new(SystemBootClock),
+    );
     let leadership = election.view();
     tracing::info!(
         fleet = %config.name, members = config.clusters.len(), identity = leadership.borrow().identity,
@@ -135,14 +146,21 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     let controllers = Arc::new(Controllers {
         instance: leadership.borrow().identity.clone(),
         fleet,
-        pool_config: PoolConfig { session_timeout: options.session_timeout, ..PoolConfig::default() },
+        pool_config: PoolConfig {
+            session_timeout: options.session_timeout,
+            ..PoolConfig::default()
+        },
         zookeeper,
         reconcile,
         pool: Mutex::new(None),
     });
     FleetMetrics::register(&mut registry, controllers.fleet.members.clone());
     telemetry::process::register(&mut registry);
-    let served = tasks.spawn(http::serve(listener, face(&controllers, leadership, registry), members.clone()));
+    let served = tasks.spawn(http::serve(
+        listener,
+        face(&controllers, leadership, registry),
+        members.clone(),
+    ));
 
     let lead = {
         let controllers = controllers.clone();
@@ -158,7 +176,10 @@ pub async fn run(options: RunOptions) -> Result<(), RunError> {
     members.cancel();
     tasks.close();
     // what is left are watches and probes, which end at their next await
-    if tokio::time::timeout(Duration::from_secs(5), tasks.wait()).await.is_err() {
+    if tokio::time::timeout(Duration::from_secs(5), tasks.wait())
+        .await
+        .is_err()
+    {
         tracing::warn!("some tasks did not end in time");
     }
     tracing::info!("esfleet ends");
@@ -176,10 +197,20 @@ fn face(controllers: &Arc<Controllers>, leadership: watch::Receiver<LeadershipVi
         move || {
             let pool = controllers.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let sessions = pool.map(|pool| pool.sessions()).unwrap_or_default();
-            listing(&controllers.fleet.members, &leadership.borrow(), &sessions, Timestamp::now())
+            listing(
+                &controllers.fleet.members,
+                &leadership.borrow(),
+                &sessions,
+                Timestamp::now(),
+            )
         }
     };
-    Face { live: Arc::new(Verdict::yes), ready: Arc::new(ready), fleet: Arc::new(fleet), registry: Arc::new(registry) }
+    Face {
+        live: Arc::new(Verdict::yes),
+        ready: Arc::new(ready),
+        fleet: Arc::new(fleet),
+        registry: Arc::new(registry),
+    }
 }
 
 fn election_config(options: &RunOptions) -> ElectionConfig {
@@ -192,7 +223,10 @@ fn election_config(options: &RunOptions) -> ElectionConfig {
 }
 
 fn timing(options: &RunOptions) -> Timing {
-    Timing { probe_interval: options.probe_interval, ..Timing::default() }
+    Timing {
+        probe_interval: options.probe_interval,
+        ..Timing::default()
+    }
 }
 
 /// Waits for the election, which the first SIGTERM or SIGINT ends cleanly and the second at once.
@@ -219,7 +253,7 @@ async fn end_on_second_signal(
 
 /// One term: a pool, and a controller for each scope of each member; ends with the term.
 async fn lead(controllers: Arc<Controllers>, term: Arc<Term>) {
-    let pool = Pool::new(term.clone(), controllers.pool_config.clone(), controllers.zookeeper.clone());
+    let pool = Pool::new(term.clone(), controllers.pool_config, controllers.zookeeper.clone());
     *controllers.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool.clone());
     let tasks = TaskTracker::new();
     for member in controllers.fleet.members.iter().filter(|member| !member.config.paused) {
@@ -255,7 +289,13 @@ async fn lead_member(controllers: Arc<Controllers>, member: Arc<Member>, term: A
     }
 }
 
-async fn control_member(controllers: &Controllers, member: &Member, term: &Arc<Term>, pool: &Arc<Pool>, connection: &Connection) {
+async fn control_member(
+    controllers: &Controllers,
+    member: &Member,
+    term: &Arc<Term>,
+    pool: &Arc<Pool>,
+    connection: &Connection,
+) {
     let stop = term.cancellation().child_token();
     let writer = Writer::new(term.clone(), connection.client.clone());
     let permits = Arc::new(Semaphore::new(usize::from(CONCURRENCY)));
@@ -284,6 +324,9 @@ async fn control_member(controllers: &Controllers, member: &Member, term: &Arc<T
 /// What the pool calls when an app's view of its ensemble changed.
 fn marker(scope: Arc<Scope>) -> Changed {
     Arc::new(move |app| {
-        scope.dirty.mark(&ObjectKey { namespace: app.namespace.clone(), name: app.name.clone() });
+        scope.dirty.mark(&ObjectKey {
+            namespace: app.namespace.clone(),
+            name: app.name.clone(),
+        });
     })
 }

@@ -210,7 +210,7 @@ impl TestContext {
             image: self.world.sample_image(1),
             zookeeper_connect_string: self.world.zookeeper().connect_string().to_owned(),
             zookeeper_root_path: self.root(name),
-            template: Some(sample_template()),
+            template: Some(Box::new(sample_template())),
             volume_claim_templates: Vec::new(),
             persistent_volume_claim_retention_policy: None,
             paused: false,

@@ -1,5 +1,7 @@
 //! Taking over what the Go operator made: no template changes until the app's spec asks for it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
+
 #[path = "support/server.rs"]
 mod server;
 

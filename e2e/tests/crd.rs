@@ -1,5 +1,7 @@
 //! What a real API server makes of the CRD: which apps it refuses, and in which words.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
+
 #[path = "tables/apps.rs"]
 mod apps;
 #[path = "support/server.rs"]

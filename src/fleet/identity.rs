@@ -27,7 +27,13 @@ impl Identities {
     ///
     /// # Errors
     /// The name under which the cluster is engaged already.
-    pub fn claim(&self, uid: &str, name: &ClusterName, position: usize, connection: &CancellationToken) -> Result<(), ClusterName> {
+    pub fn claim(
+        &self,
+        uid: &str,
+        name: &ClusterName,
+        position: usize,
+        connection: &CancellationToken,
+    ) -> Result<(), ClusterName> {
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = claims.get(uid).filter(|claim| claim.name != *name) {
             if other.position < position {
@@ -35,7 +41,14 @@ impl Identities {
             }
             other.connection.cancel();
         }
-        claims.insert(uid.to_owned(), Claim { name: name.clone(), position, connection: connection.clone() });
+        claims.insert(
+            uid.to_owned(),
+            Claim {
+                name: name.clone(),
+                position,
+                connection: connection.clone(),
+            },
+        );
         Ok(())
     }
 

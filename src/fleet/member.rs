@@ -14,9 +14,9 @@ use super::identity::Identities;
 use super::supervisor::Timing;
 use crate::api::fleet_config::MemberConfig;
 use crate::kubernetes::client::{self, ConnectErrorClass};
+use crate::kubernetes::fault::describe;
 use crate::kubernetes::scope::Scope;
 use crate::kubernetes::watch::{WatchHealth, WatchTrouble, watch_scope};
-use crate::kubernetes::fault::describe;
 use crate::support::retry::Backoff;
 
 /// A member's state, as every listing shows it.
@@ -114,7 +114,11 @@ impl Member {
         let scopes = if config.namespaces.is_empty() {
             vec![Scope::new(None)]
         } else {
-            config.namespaces.iter().map(|namespace| Scope::new(Some(namespace.clone()))).collect()
+            config
+                .namespaces
+                .iter()
+                .map(|namespace| Scope::new(Some(namespace.clone())))
+                .collect()
         };
         let status = MemberStatus {
             state: MemberState::Unknown,
@@ -146,7 +150,12 @@ impl Member {
         if status.state == MemberState::Connected {
             if let Some((watched, trouble)) = self.health.first() {
                 let (reason, message) = explain(watched.resource(), trouble);
-                status = MemberStatus { state: MemberState::Degraded, reason: Some(reason), message, ..status };
+                status = MemberStatus {
+                    state: MemberState::Degraded,
+                    reason: Some(reason),
+                    message,
+                    ..status
+                };
             } else if self.config.paused {
                 status.state = MemberState::Paused;
             }
@@ -168,14 +177,17 @@ impl Member {
     pub(super) async fn run(&self, identities: &Identities, timing: Timing, cancel: &CancellationToken) {
         let mut backoff = Backoff::new(timing.retry_min, timing.retry_max);
         while !cancel.is_cancelled() {
-            let connection = Arc::new(Connection { client: match self.connect(timing).await {
-                Ok(client) => client,
-                Err(trouble) => {
-                    self.report(trouble);
-                    pause(backoff.next_delay(), cancel).await;
-                    continue;
-                }
-            }, cancel: cancel.child_token() });
+            let connection = Arc::new(Connection {
+                client: match self.connect(timing).await {
+                    Ok(client) => client,
+                    Err(trouble) => {
+                        self.report(trouble);
+                        pause(backoff.next_delay(), cancel).await;
+                        continue;
+                    }
+                },
+                cancel: cancel.child_token(),
+            });
             let end_of_connection = connection.cancel.clone().drop_guard();
             let trouble = self.engage(&connection, identities, timing, &mut backoff).await;
             self.connection.send_replace(None);
@@ -229,7 +241,13 @@ impl Member {
         backoff.reset();
         self.connection.send_replace(Some(connection.clone()));
         let watches = self.scopes.iter().map(|scope| {
-            watch_scope(name.as_str(), scope, &connection.client, &self.health, &connection.cancel)
+            watch_scope(
+                name.as_str(),
+                scope,
+                &connection.client,
+                &self.health,
+                &connection.cancel,
+            )
         });
         let trouble = tokio::select! {
             _ = futures::future::join_all(watches) => None,
@@ -294,7 +312,11 @@ async fn pause(time: Duration, cancel: &CancellationToken) {
 
 /// Asks for the version, which every authenticated identity may read.
 async fn probe(client: &Client, deadline: Duration) -> Result<String, Trouble> {
-    let not_answering = |message| Trouble { state: MemberState::Unreachable, reason: MemberReason::NotAnswering, message };
+    let not_answering = |message| Trouble {
+        state: MemberState::Unreachable,
+        reason: MemberReason::NotAnswering,
+        message,
+    };
     match tokio::time::timeout(deadline, client.apiserver_version()).await {
         Ok(Ok(info)) => Ok(info.git_version),
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => Err(Trouble {
@@ -313,7 +335,10 @@ async fn cluster_uid(client: &Client, deadline: Duration) -> Option<String> {
     match tokio::time::timeout(deadline, namespaces.get_metadata("kube-system")).await {
         Ok(Ok(namespace)) => namespace.metadata.uid,
         Ok(Err(error)) => {
-            tracing::warn!("the cluster's identity (the namespace kube-system) cannot be read: {}", describe(&error));
+            tracing::warn!(
+                "the cluster's identity (the namespace kube-system) cannot be read: {}",
+                describe(&error)
+            );
             None
         }
         Err(_) => None,
@@ -330,6 +355,9 @@ fn explain(resource: &str, trouble: WatchTrouble) -> (MemberReason, String) {
             MemberReason::Forbidden,
             format!("{words}: apply the output of \"esfleet member manifest\" to the member"),
         ),
-        WatchTrouble::Failing(words) => (MemberReason::WatchFailing, format!("watching {resource} fails: {words}")),
+        WatchTrouble::Failing(words) => (
+            MemberReason::WatchFailing,
+            format!("watching {resource} fails: {words}"),
+        ),
     }
 }

@@ -48,22 +48,39 @@ const STATES: [(State, MemberState); 5] = [
 impl FleetMetrics {
     /// Registers them.
     pub fn register(registry: &mut Registry, members: Vec<Arc<Member>>) {
-        registry.register_collector(Box::new(Self { members: Members(members) }));
+        registry.register_collector(Box::new(Self {
+            members: Members(members),
+        }));
     }
 }
 
 impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let states: Vec<MemberState> = self.members.0.iter().map(|member| member.status().state).collect();
-        let mut members =
-            encoder.encode_descriptor("esfleet_members", "Members by state", None, prometheus_client::metrics::MetricType::Gauge)?;
+        let mut members = encoder.encode_descriptor(
+            "esfleet_members",
+            "Members by state",
+            None,
+            prometheus_client::metrics::MetricType::Gauge,
+        )?;
         for (label, state) in STATES {
             let count = i64::try_from(states.iter().filter(|known| **known == state).count()).unwrap_or(i64::MAX);
             ConstGauge::new(count).encode(members.encode_family(&Labels { state: label })?)?;
         }
-        let waiting: usize = self.members.0.iter().flat_map(|member| &member.scopes).map(|scope| scope.dirty.len()).sum();
+        let waiting: usize = self
+            .members
+            .0
+            .iter()
+            .flat_map(|member| &member.scopes)
+            .map(|scope| scope.dirty.len())
+            .sum();
         let depth = ConstGauge::new(i64::try_from(waiting).unwrap_or(i64::MAX));
-        let queue = encoder.encode_descriptor("esfleet_reconcile_queue_depth", "Apps that wait to be reconciled", None, depth.metric_type())?;
+        let queue = encoder.encode_descriptor(
+            "esfleet_reconcile_queue_depth",
+            "Apps that wait to be reconciled",
+            None,
+            depth.metric_type(),
+        )?;
         depth.encode(queue)
     }
 }

@@ -51,8 +51,12 @@ impl Fleet {
     #[must_use]
     pub fn start(config: FleetConfig, timing: Timing, tasks: &TaskTracker, cancel: &CancellationToken) -> Self {
         let identities = Arc::new(Identities::default());
-        let members: Vec<Arc<Member>> =
-            config.clusters.into_iter().enumerate().map(|(position, entry)| Member::new(entry, position)).collect();
+        let members: Vec<Arc<Member>> = config
+            .clusters
+            .into_iter()
+            .enumerate()
+            .map(|(position, entry)| Member::new(entry, position))
+            .collect();
         for member in &members {
             let (member, identities, cancel) = (member.clone(), identities.clone(), cancel.clone());
             tasks.spawn(async move {
@@ -64,6 +68,9 @@ impl Fleet {
                 .await;
             });
         }
-        Self { name: config.name, members }
+        Self {
+            name: config.name,
+            members,
+        }
     }
 }

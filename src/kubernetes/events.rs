@@ -3,10 +3,10 @@
 //! kube's own `Recorder` is not used: it merges events of one reason into a series that keeps the
 //! first note, so that "the leader is b" would be told as "the leader is a" again.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use jiff::Timestamp;
 use kube::Resource;
 
 use super::projection::ObjectKey;
@@ -18,8 +18,16 @@ use crate::app::transitions::{Notice, Severity};
 ///
 /// # Errors
 /// [`RequestError`]; the caller decides that an Event that is lost is no reason to fail.
-pub async fn publish(writer: &Writer, instance: &str, app: &ObjectKey, uid: &str, notice: &Notice) -> Result<(), RequestError> {
-    writer.create(&app.namespace, &event(instance, app, uid, notice, Timestamp::now())).await
+pub async fn publish(
+    writer: &Writer,
+    instance: &str,
+    app: &ObjectKey,
+    uid: &str,
+    notice: &Notice,
+) -> Result<(), RequestError> {
+    writer
+        .create(&app.namespace, &event(instance, app, uid, notice, Timestamp::now()))
+        .await
 }
 
 fn event(instance: &str, app: &ObjectKey, uid: &str, notice: &Notice, now: Timestamp) -> Event {

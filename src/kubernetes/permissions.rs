@@ -65,7 +65,7 @@ pub const MEMBER: &[Permission] = &[
     Permission::new(GROUP, "eventsourcedapps", &["get", "list", "watch"]),
     Permission {
         subresource: Some("status"),
-        ..Permission::new(GROUP, "eventsourcedapps", &["patch"])
+        ..Permission::new(GROUP, "eventsourcedapps", &["update"])
     },
     Permission::new("apps", "statefulsets", &["get", "list", "watch", "create", "patch"]),
     Permission::new("", "services", &["get", "list", "watch", "create", "patch"]),
@@ -74,7 +74,7 @@ pub const MEMBER: &[Permission] = &[
         "poddisruptionbudgets",
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    Permission::new("events.k8s.io", "events", &["create", "patch"]),
+    Permission::new("events.k8s.io", "events", &["create"]),
 ];
 
 /// What tells one cluster from another: the UID of `kube-system`.

@@ -60,7 +60,11 @@ impl<P> Projected<P> {
     /// only compared with versions of the same object.
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.metadata.resource_version.as_deref().and_then(|v| v.parse().ok()).unwrap_or_default()
+        self.metadata
+            .resource_version
+            .as_deref()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or_default()
     }
 }
 

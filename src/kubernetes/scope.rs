@@ -100,7 +100,10 @@ impl Scope {
 
     fn apps_are_ready(&self) -> bool {
         use futures::FutureExt;
-        self.apps.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
+        self.apps
+            .wait_until_ready()
+            .now_or_never()
+            .is_some_and(|ready| ready.is_ok())
     }
 
     /// Marks the app at `key`, if there is one: all of an app's objects bear its name.
@@ -141,7 +144,10 @@ impl DirtyApps {
     pub fn open(&self) -> UnboundedReceiver<ObjectKey> {
         let (sender, receiver) = unbounded_channel();
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        *inner = Dirty { pending: HashSet::new(), sender: Some(sender) };
+        *inner = Dirty {
+            pending: HashSet::new(),
+            sender: Some(sender),
+        };
         receiver
     }
 
@@ -160,7 +166,11 @@ impl DirtyApps {
 
     /// Says that an app is being looked at: what changes from now on marks it anew.
     pub fn started(&self, key: &ObjectKey) {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).pending.remove(key);
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pending
+            .remove(key);
     }
 
     /// How many apps wait.
@@ -181,7 +191,10 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "ns".to_owned(), name: name.to_owned() }
+        ObjectKey {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     #[test]

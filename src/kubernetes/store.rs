@@ -57,7 +57,11 @@ impl<P> ChildStore<P> {
     pub fn select(&self, namespace: &str, wanted: impl Fn(&P) -> bool) -> Vec<Arc<P>> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let objects = inner.objects.iter().filter(|(key, _)| key.namespace == namespace);
-        objects.filter_map(|(_, entry)| entry.data.as_ref().ok()).filter(|data| wanted(data)).cloned().collect()
+        objects
+            .filter_map(|(_, entry)| entry.data.as_ref().ok())
+            .filter(|data| wanted(data))
+            .cloned()
+            .collect()
     }
 
     /// Whether the first list has arrived.
@@ -82,7 +86,11 @@ impl<P> ChildStore<P> {
             Event::InitDone => inner.replace(),
             Event::Apply(object) => {
                 let (key, entry) = split(object);
-                if inner.objects.get(&key).is_some_and(|known| known.version >= entry.version) {
+                if inner
+                    .objects
+                    .get(&key)
+                    .is_some_and(|known| known.version >= entry.version)
+                {
                     return Vec::new(); // the answer to our own write was faster than the watch
                 }
                 inner.tombstones.remove(&key);
@@ -119,9 +127,16 @@ impl<P> ChildStore<P> {
 impl<P> Inner<P> {
     fn replace(&mut self) -> Vec<ObjectKey> {
         let arrived = std::mem::take(&mut self.arriving);
-        let gone: Vec<ObjectKey> = self.objects.keys().filter(|key| !arrived.contains_key(*key)).cloned().collect();
+        let gone: Vec<ObjectKey> = self
+            .objects
+            .keys()
+            .filter(|key| !arrived.contains_key(*key))
+            .cloned()
+            .collect();
         let changed = arrived.iter().filter(|(key, entry)| {
-            self.objects.get(*key).is_none_or(|known| known.version != entry.version)
+            self.objects
+                .get(*key)
+                .is_none_or(|known| known.version != entry.version)
         });
         let changed: Vec<ObjectKey> = changed.map(|(key, _)| key.clone()).chain(gone).collect();
         self.objects = arrived;
@@ -134,7 +149,13 @@ impl<P> Inner<P> {
 fn split<P>(object: Projected<P>) -> (ObjectKey, Entry<P>) {
     let key = object.key();
     let version = object.version();
-    (key, Entry { version, data: object.data.map(Arc::new).map_err(Arc::from) })
+    (
+        key,
+        Entry {
+            version,
+            data: object.data.map(Arc::new).map_err(Arc::from),
+        },
+    )
 }
 
 #[cfg(test)]
@@ -149,11 +170,17 @@ mod tests {
             resource_version: Some(version.to_string()),
             ..ObjectMeta::default()
         };
-        Projected { metadata, data: Ok(version) }
+        Projected {
+            metadata,
+            data: Ok(version),
+        }
     }
 
     fn key(name: &str) -> ObjectKey {
-        ObjectKey { namespace: "ns".to_owned(), name: name.to_owned() }
+        ObjectKey {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+        }
     }
 
     fn known(store: &ChildStore<u64>, name: &str) -> Option<u64> {
@@ -168,12 +195,19 @@ mod tests {
         store.take(Event::Init);
         store.take(Event::InitApply(object("same", 2)));
         store.take(Event::InitApply(object("new", 3)));
-        assert_eq!(known(&store, "gone"), Some(1), "nothing goes before the list is complete");
+        assert_eq!(
+            known(&store, "gone"),
+            Some(1),
+            "nothing goes before the list is complete"
+        );
         assert!(!store.is_ready());
         let mut changed = store.take(Event::InitDone);
         changed.sort();
         assert_eq!(changed, [key("gone"), key("new")]);
-        assert_eq!([known(&store, "gone"), known(&store, "same"), known(&store, "new")], [None, Some(2), Some(3)]);
+        assert_eq!(
+            [known(&store, "gone"), known(&store, "same"), known(&store, "new")],
+            [None, Some(2), Some(3)]
+        );
         assert!(store.is_ready());
     }
 
@@ -207,7 +241,10 @@ mod tests {
     #[test]
     fn an_object_that_does_not_parse_is_kept_with_its_reason() {
         let store = ChildStore::default();
-        store.take(Event::Apply(Projected { data: Err("no spec".to_owned()), ..object("a", 1) }));
+        store.take(Event::Apply(Projected {
+            data: Err("no spec".to_owned()),
+            ..object("a", 1)
+        }));
         assert_eq!(store.get(&key("a")), Some(Err(Arc::from("no spec"))));
         assert_eq!(store.select("ns", |_| true), Vec::<Arc<u64>>::new());
     }

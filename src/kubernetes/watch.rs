@@ -68,7 +68,10 @@ impl WatchHealth {
     #[must_use]
     pub fn first(&self) -> Option<(Watched, WatchTrouble)> {
         let troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
-        troubles.iter().next().map(|((watched, _), trouble)| (*watched, trouble.clone()))
+        troubles
+            .iter()
+            .next()
+            .map(|((watched, _), trouble)| (*watched, trouble.clone()))
     }
 
     /// Forgets all troubles, as when a connection begins.
@@ -88,8 +91,19 @@ impl WatchHealth {
 }
 
 /// Keeps a scope current until cancelled.
-pub async fn watch_scope(member: &str, scope: &Scope, client: &Client, health: &WatchHealth, cancel: &CancellationToken) {
-    let context = Context { member, scope, client, health };
+pub async fn watch_scope(
+    member: &str,
+    scope: &Scope,
+    client: &Client,
+    health: &WatchHealth,
+    cancel: &CancellationToken,
+) {
+    let context = Context {
+        member,
+        scope,
+        client,
+        health,
+    };
     let all = async {
         tokio::join!(
             context.apps(),
@@ -134,7 +148,11 @@ impl Context<'_> {
                 Event::Delete(app) => self.scope.dirty.mark(&app.key()),
                 Event::InitDone => {
                     known.iter().chain(&listed).for_each(|key| self.scope.dirty.mark(key));
-                    self.scope.apps.state().iter().for_each(|app| self.report_unreadable(app));
+                    self.scope
+                        .apps
+                        .state()
+                        .iter()
+                        .for_each(|app| self.report_unreadable(app));
                 }
                 Event::Init | Event::InitApply(_) => {}
             }
@@ -174,7 +192,9 @@ impl Context<'_> {
     fn is_ours(&self, key: &ObjectKey) -> bool {
         let Some(app) = self.scope.app(key) else { return false };
         match self.scope.budgets.get(key) {
-            Some(Ok(budget)) => matches!(&budget.child.owner, Owner::App(uid) if Some(uid) == app.metadata.uid.as_ref()),
+            Some(Ok(budget)) => {
+                matches!(&budget.child.owner, Owner::App(uid) if Some(uid) == app.metadata.uid.as_ref())
+            }
             Some(Err(_)) => false,
             None => true,
         }
@@ -220,7 +240,11 @@ impl Context<'_> {
 
     fn healthy(&self, watched: Watched) {
         if self.health.set(watched, self.scope.namespace.as_ref(), None) {
-            tracing::info!(cluster = self.member, resource = watched.resource(), "the watch works again");
+            tracing::info!(
+                cluster = self.member,
+                resource = watched.resource(),
+                "the watch works again"
+            );
         }
     }
 
@@ -231,7 +255,11 @@ impl Context<'_> {
             WatchTrouble::Forbidden(words) | WatchTrouble::Failing(words) => words.clone(),
         };
         if self.health.set(watched, self.scope.namespace.as_ref(), Some(trouble)) {
-            tracing::warn!(cluster = self.member, resource = watched.resource(), "the watch fails: {words}");
+            tracing::warn!(
+                cluster = self.member,
+                resource = watched.resource(),
+                "the watch fails: {words}"
+            );
         }
     }
 }

@@ -78,7 +78,11 @@ impl From<TermError<kube::Error>> for RequestError {
 }
 
 fn of_status(status: &Status) -> RequestError {
-    let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let causes = status
+        .details
+        .as_ref()
+        .map(|details| details.causes.as_slice())
+        .unwrap_or_default();
     let message = status.message.clone();
     match status.code {
         409 => RequestError::Stale(message),
@@ -94,10 +98,16 @@ fn of_status(status: &Status) -> RequestError {
 ///
 /// # Errors
 /// [`RequestError`], with [`REQUEST_DEADLINE`].
-pub async fn read<K: Resource<DynamicType = ()>>(client: &Client, key: &ObjectKey) -> Result<Option<Value>, RequestError> {
+pub async fn read<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    key: &ObjectKey,
+) -> Result<Option<Value>, RequestError> {
     let request = request::<K>(key).get(&key.name, &GetParams::default()).map_err(build)?;
     let answer = tokio::time::timeout(REQUEST_DEADLINE, client.request::<Value>(request)).await;
-    match answer.map_err(|_| RequestError::Deadline(REQUEST_DEADLINE))?.map_err(RequestError::from) {
+    match answer
+        .map_err(|_| RequestError::Deadline(REQUEST_DEADLINE))?
+        .map_err(RequestError::from)
+    {
         Ok(object) => Ok(Some(object)),
         Err(RequestError::NotFound(_)) => Ok(None),
         Err(error) => Err(error),
@@ -130,8 +140,14 @@ impl Writer {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn apply<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, object: &Value) -> Result<Value, RequestError> {
-        let request = request::<K>(key).patch(&key.name, &apply_params(), &Patch::Apply(object)).map_err(build)?;
+    pub async fn apply<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &ObjectKey,
+        object: &Value,
+    ) -> Result<Value, RequestError> {
+        let request = request::<K>(key)
+            .patch(&key.name, &apply_params(), &Patch::Apply(object))
+            .map_err(build)?;
         self.send(request).await
     }
 
@@ -139,8 +155,14 @@ impl Writer {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn merge<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, patch: &Value) -> Result<Value, RequestError> {
-        let request = request::<K>(key).patch(&key.name, &patch_params(), &Patch::Merge(patch)).map_err(build)?;
+    pub async fn merge<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &ObjectKey,
+        patch: &Value,
+    ) -> Result<Value, RequestError> {
+        let request = request::<K>(key)
+            .patch(&key.name, &patch_params(), &Patch::Merge(patch))
+            .map_err(build)?;
         self.send(request).await
     }
 
@@ -148,8 +170,14 @@ impl Writer {
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn strategic_merge<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, patch: &Value) -> Result<Value, RequestError> {
-        let request = request::<K>(key).patch(&key.name, &patch_params(), &Patch::Strategic(patch)).map_err(build)?;
+    pub async fn strategic_merge<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &ObjectKey,
+        patch: &Value,
+    ) -> Result<Value, RequestError> {
+        let request = request::<K>(key)
+            .patch(&key.name, &patch_params(), &Patch::Strategic(patch))
+            .map_err(build)?;
         self.send(request).await
     }
 
@@ -172,19 +200,38 @@ impl Writer {
             "status": status,
         });
         let data = serde_json::to_vec(&object).map_err(|error| RequestError::Failed(error.to_string()))?;
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let request = request::<EventSourcedApp>(key).replace_subresource("status", &key.name, &params, data).map_err(build)?;
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let request = request::<EventSourcedApp>(key)
+            .replace_subresource("status", &key.name, &params, data)
+            .map_err(build)?;
         let answer: Value = self.send(request).await?;
-        Ok(answer["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned())
+        Ok(answer["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
     }
 
     /// Deletes exactly the object that was observed; one that is gone already is no error.
     ///
     /// # Errors
     /// [`RequestError`].
-    pub async fn delete<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey, uid: &str, version: &str) -> Result<(), RequestError> {
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    pub async fn delete<K: Resource<DynamicType = ()>>(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        version: &str,
+    ) -> Result<(), RequestError> {
+        let preconditions = Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: Some(version.to_owned()),
+        };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::background()
+        };
         let request = request::<K>(key).delete(&key.name, &params).map_err(build)?;
         match self.send::<Value>(request).await {
             Ok(_) | Err(RequestError::NotFound(_)) => Ok(()),
@@ -201,8 +248,13 @@ impl Writer {
         K: Resource<DynamicType = ()> + serde::Serialize,
     {
         let data = serde_json::to_vec(object).map_err(|error| RequestError::Failed(error.to_string()))?;
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let request = Request::new(K::url_path(&(), Some(namespace))).create(&params, data).map_err(build)?;
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let request = Request::new(K::url_path(&(), Some(namespace)))
+            .create(&params, data)
+            .map_err(build)?;
         self.send::<Value>(request).await.map(drop)
     }
 
@@ -214,7 +266,10 @@ impl Writer {
 }
 
 fn patch_params() -> PatchParams {
-    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 fn apply_params() -> PatchParams {
@@ -230,26 +285,34 @@ fn build(error: kube::core::request::Error) -> RequestError {
 }
 
 /// Asks the API server to give up when we do, so that nothing of ours is carried out later than that.
-fn with_server_timeout(mut request: http::Request<Vec<u8>>, limit: Duration) -> Result<http::Request<Vec<u8>>, RequestError> {
+fn with_server_timeout(
+    mut request: http::Request<Vec<u8>>,
+    limit: Duration,
+) -> Result<http::Request<Vec<u8>>, RequestError> {
     let seconds = limit.as_secs().max(1);
     let uri = request.uri();
     let separator = if uri.query().is_some() { '&' } else { '?' };
     let bounded = format!("{uri}{separator}timeout={seconds}s");
-    *request.uri_mut() = bounded.parse().map_err(|error: http::uri::InvalidUri| RequestError::Failed(error.to_string()))?;
+    *request.uri_mut() = bounded
+        .parse()
+        .map_err(|error: http::uri::InvalidUri| RequestError::Failed(error.to_string()))?;
     Ok(request)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::response::{StatusCause, StatusDetails};
 
     #[test]
     fn a_write_tells_the_server_its_deadline() {
         let request = |uri: &str| http::Request::builder().uri(uri).body(Vec::new()).unwrap();
         for (uri, limit, bounded) in [
             ("/apis/x", Duration::from_millis(9_900), "/apis/x?timeout=9s"),
-            ("/apis/x?fieldManager=esfleet&force=true", Duration::from_millis(10), "/apis/x?fieldManager=esfleet&force=true&timeout=1s"),
+            (
+                "/apis/x?fieldManager=esfleet&force=true",
+                Duration::from_millis(10),
+                "/apis/x?fieldManager=esfleet&force=true&timeout=1s",
+            ),
         ] {
             let request = with_server_timeout(request(uri), limit).map(|r| r.uri().to_string());
             assert_eq!(request, Ok(bounded.to_owned()));
@@ -258,22 +321,23 @@ mod tests {
 
     #[test]
     fn each_answer_of_the_api_server_has_its_class() {
-        let status = |code, causes| Status {
-            code,
-            message: "m".to_owned(),
-            details: Some(StatusDetails { causes, ..StatusDetails::default() }),
-            ..Status::default()
+        let status = |code, causes: &[&str]| {
+            let causes: Vec<Value> = causes.iter().map(|reason| json!({ "reason": reason })).collect();
+            let status = json!({ "code": code, "message": "m", "details": { "causes": causes } });
+            serde_json::from_value::<Status>(status).unwrap()
         };
-        let terminating = StatusCause { reason: "NamespaceTerminating".to_owned(), ..StatusCause::default() };
         for (status, class) in [
-            (status(409, vec![]), RequestError::Stale("m".to_owned())),
-            (status(404, vec![]), RequestError::NotFound("m".to_owned())),
-            (status(403, vec![terminating]), RequestError::NamespaceTerminating),
-            (status(403, vec![]), RequestError::Forbidden("m".to_owned())),
-            (status(401, vec![]), RequestError::Forbidden("m".to_owned())),
-            (status(422, vec![]), RequestError::Rejected("m".to_owned())),
-            (status(429, vec![]), RequestError::Failed("m".to_owned())),
-            (status(500, vec![]), RequestError::Failed("m".to_owned())),
+            (status(409, &[]), RequestError::Stale("m".to_owned())),
+            (status(404, &[]), RequestError::NotFound("m".to_owned())),
+            (
+                status(403, &["NamespaceTerminating"]),
+                RequestError::NamespaceTerminating,
+            ),
+            (status(403, &[]), RequestError::Forbidden("m".to_owned())),
+            (status(401, &[]), RequestError::Forbidden("m".to_owned())),
+            (status(422, &[]), RequestError::Rejected("m".to_owned())),
+            (status(429, &[]), RequestError::Failed("m".to_owned())),
+            (status(500, &[]), RequestError::Failed("m".to_owned())),
         ] {
             assert_eq!(RequestError::from(kube::Error::Api(Box::new(status))), class);
         }

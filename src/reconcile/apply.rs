@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::controller::Context;
 use super::observe::Children;
+use crate::app::ChildKind;
 use crate::app::digest::Digest;
 use crate::app::live::resolve;
 use crate::app::observed::{ObservedApp, ObservedBudget, ObservedService, ObservedStatefulSet};
 use crate::app::plan::{Plan, Step, Write};
 use crate::app::resources::CONTAINER;
-use crate::app::ChildKind;
 use crate::kubernetes::projection::{ObjectKey, Projected, Projection};
 use crate::kubernetes::store::ChildStore;
 use crate::kubernetes::writer::{RequestError, read};
@@ -37,13 +37,22 @@ pub struct Failure {
 }
 
 /// Takes every step of the plan. A step that fails does not keep the others from being taken.
-pub async fn apply(context: &Context, key: &ObjectKey, app: &ObservedApp, children: &Children, mut plan: Plan) -> Outcome {
+pub async fn apply(
+    context: &Context,
+    key: &ObjectKey,
+    app: &ObservedApp,
+    children: &Children,
+    mut plan: Plan,
+) -> Outcome {
     let hand = Hand { context, key, app };
     let mut failure = None;
     let scope = &context.scope;
     let steps = [
         (ChildKind::Service, hand.take(&scope.services, &mut plan.service).await),
-        (ChildKind::StatefulSet, hand.take(&scope.stateful_sets, &mut plan.stateful_set).await),
+        (
+            ChildKind::StatefulSet,
+            hand.take(&scope.stateful_sets, &mut plan.stateful_set).await,
+        ),
         (ChildKind::Budget, hand.take(&scope.budgets, &mut plan.budget).await),
     ];
     for (kind, result) in steps {
@@ -51,8 +60,16 @@ pub async fn apply(context: &Context, key: &ObjectKey, app: &ObservedApp, childr
             failure.get_or_insert(Failure { kind, error });
         }
     }
-    let stateful_set = scope.stateful_sets.get(key).and_then(Result::ok).or_else(|| children.stateful_set.clone());
-    Outcome { plan, stateful_set, failure }
+    let stateful_set = scope
+        .stateful_sets
+        .get(key)
+        .and_then(Result::ok)
+        .or_else(|| children.stateful_set.clone());
+    Outcome {
+        plan,
+        stateful_set,
+        failure,
+    }
 }
 
 /// What is written for an app.
@@ -101,7 +118,9 @@ impl Written for ObservedStatefulSet {
         };
         let container =
             json!({ "name": CONTAINER, "ports": replaced(&container["ports"]), "env": replaced(&container["env"]) });
-        Some(Repair::Strategic(json!({ "spec": { "template": { "spec": { "containers": [container] } } } })))
+        Some(Repair::Strategic(
+            json!({ "spec": { "template": { "spec": { "containers": [container] } } } }),
+        ))
     }
 }
 
@@ -140,7 +159,11 @@ impl Hand<'_> {
                 }
             }
             Step::Delete { uid, resource_version } => {
-                let deleted = self.context.writer.delete::<P::Of>(self.key, uid, resource_version).await;
+                let deleted = self
+                    .context
+                    .writer
+                    .delete::<P::Of>(self.key, uid, resource_version)
+                    .await;
                 self.refresh_if_stale(store, deleted).await
             }
             Step::Nothing | Step::NeedsLive(_) | Step::Conflict(_) | Step::Wait => Ok(()),
@@ -168,7 +191,11 @@ impl Hand<'_> {
 
     /// Somebody was faster, or an object that we have not been told of exists: look at it, so that the
     /// next plan knows it.
-    async fn refresh_if_stale<P: Written, T>(&self, store: &ChildStore<P>, result: Result<T, RequestError>) -> Result<T, RequestError> {
+    async fn refresh_if_stale<P: Written, T>(
+        &self,
+        store: &ChildStore<P>,
+        result: Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
         if let Err(RequestError::Stale(_)) = &result
             && let Some(live) = read::<P::Of>(self.context.writer.client(), self.key).await?
         {
@@ -179,7 +206,12 @@ impl Hand<'_> {
 
     /// An apply is refused when somebody gave an entry of a keyed list another key: ours would be
     /// added beside it, and the two collide. Such lists are replaced once, then ours is applied.
-    async fn repair<P: Written>(&self, store: &ChildStore<P>, write: &Write, reason: String) -> Result<(), RequestError> {
+    async fn repair<P: Written>(
+        &self,
+        store: &ChildStore<P>,
+        write: &Write,
+        reason: String,
+    ) -> Result<(), RequestError> {
         let (Some(repair), metadata) = (P::repair(&write.object), &write.object["metadata"]) else {
             return Err(RequestError::Rejected(reason));
         };
@@ -195,9 +227,18 @@ impl Hand<'_> {
                 writer.strategic_merge::<P::Of>(self.key, &patch).await
             }
         };
-        let Ok(repaired) = repaired else { return Err(RequestError::Rejected(reason)) };
+        let Ok(repaired) = repaired else {
+            return Err(RequestError::Rejected(reason));
+        };
         let mut object = write.object.clone();
         object["metadata"]["resourceVersion"] = repaired["metadata"]["resourceVersion"].clone();
-        self.write(store, &Write { object, wanted: write.wanted }).await
+        self.write(
+            store,
+            &Write {
+                object,
+                wanted: write.wanted,
+            },
+        )
+        .await
     }
 }

@@ -53,7 +53,11 @@ impl Context {
     /// The fleet-wide name of one of the scope's apps.
     #[must_use]
     pub fn app_key(&self, key: &ObjectKey) -> AppKey {
-        AppKey { cluster: self.cluster.clone(), namespace: key.namespace.clone(), name: key.name.clone() }
+        AppKey {
+            cluster: self.cluster.clone(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        }
     }
 }
 
@@ -78,7 +82,10 @@ pub async fn control(context: Arc<Context>, stop: CancellationToken) {
     }
     let dirty = context.scope.dirty.open();
     let all: Vec<ObjectKey> = context.scope.apps.state().iter().map(|app| app.key()).collect();
-    let changed = stream::unfold(dirty, |mut dirty| async move { dirty.recv().await.map(|key| (key, dirty)) });
+    let changed = stream::unfold(
+        dirty,
+        |mut dirty| async move { dirty.recv().await.map(|key| (key, dirty)) },
+    );
     let queue = stream::iter(all)
         .chain(changed)
         .map(|key| Ok::<_, Infallible>(ObjectRef::<ProjectedApp>::new(&key.name).within(&key.namespace)))
@@ -102,12 +109,21 @@ fn settle(context: &Context, result: Result<(ObjectRef<ProjectedApp>, Action), E
     match result {
         Ok(_) => {}
         Err(Error::ObjectNotFound(gone)) => {
-            let key = ObjectKey { namespace: gone.namespace.unwrap_or_default(), name: gone.name };
+            let key = ObjectKey {
+                namespace: gone.namespace.unwrap_or_default(),
+                name: gone.name,
+            };
             context.scope.dirty.started(&key);
             context.memory.forget(&key);
             context.pool.forget(&context.app_key(&key));
         }
-        Err(Error::ReconcilerFailed(ReconcileError::Request { source: RequestError::TermEnded, .. }, _)) => {}
+        Err(Error::ReconcilerFailed(
+            ReconcileError::Request {
+                source: RequestError::TermEnded,
+                ..
+            },
+            _,
+        )) => {}
         Err(Error::ReconcilerFailed(ReconcileError::Request { step, source }, app)) => {
             let key = format!("{}/{}", app.namespace.as_deref().unwrap_or_default(), app.name);
             match source {
@@ -145,7 +161,10 @@ async fn reconcile(app: Arc<ProjectedApp>, context: Arc<Context>) -> Result<Acti
     let result = reconcile_app(&app, &key, &context).await;
     let outcome = match &result {
         Ok(()) => ReconcileResult::Done,
-        Err(ReconcileError::Request { source: RequestError::Stale(_), .. }) => ReconcileResult::Stale,
+        Err(ReconcileError::Request {
+            source: RequestError::Stale(_),
+            ..
+        }) => ReconcileResult::Stale,
         Err(_) => ReconcileResult::Failed,
     };
     context.metrics.record(outcome, started.elapsed());

@@ -34,7 +34,10 @@ struct Reported {
 impl Memory {
     /// How long to wait before an app that failed once more is tried again.
     pub fn failed(&self, key: &ObjectKey) -> Duration {
-        self.failures.entry(key.clone()).or_insert_with(|| Backoff::new(RETRY.0, RETRY.1)).next_delay()
+        self.failures
+            .entry(key.clone())
+            .or_insert_with(|| Backoff::new(RETRY.0, RETRY.1))
+            .next_delay()
     }
 
     /// Forgets an app's failures.
@@ -58,13 +61,20 @@ impl Memory {
     /// Remembers what an object looks like after `wanted` was applied.
     pub fn applied(&self, key: &ObjectKey, kind: ChildKind, wanted: Digest, answer: Option<Digest>) {
         if answer != Some(wanted) || self.memos.contains_key(key) {
-            self.memos.entry(key.clone()).or_default().remember(kind, wanted, answer);
+            self.memos
+                .entry(key.clone())
+                .or_default()
+                .remember(kind, wanted, answer);
         }
     }
 
     /// Remembers a status that was written when the store had the app at version `seen`.
     pub fn reported(&self, key: &ObjectKey, seen: &str, version: &str, status: EventSourcedAppStatus) {
-        let reported = Reported { seen: seen.to_owned(), version: version.to_owned(), status };
+        let reported = Reported {
+            seen: seen.to_owned(),
+            version: version.to_owned(),
+            status,
+        };
         self.reported.insert(key.clone(), reported);
     }
 
@@ -73,6 +83,8 @@ impl Memory {
     #[must_use]
     pub fn last_report(&self, key: &ObjectKey, seen: &str) -> Option<(String, EventSourcedAppStatus)> {
         self.reported.remove_if(key, |_, reported| reported.seen != seen); // the store has caught up
-        self.reported.get(key).map(|reported| (reported.version.clone(), reported.status.clone()))
+        self.reported
+            .get(key)
+            .map(|reported| (reported.version.clone(), reported.status.clone()))
     }
 }

@@ -35,9 +35,20 @@ impl ReconcileMetrics {
     /// Registers them.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self { results: Family::default(), seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)) };
-        registry.register("esfleet_reconciles", "Reconciliations of apps by result", metrics.results.clone());
-        registry.register("esfleet_reconcile_seconds", "Duration of one reconciliation", metrics.seconds.clone());
+        let metrics = Self {
+            results: Family::default(),
+            seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+        };
+        registry.register(
+            "esfleet_reconciles",
+            "Reconciliations of apps by result",
+            metrics.results.clone(),
+        );
+        registry.register(
+            "esfleet_reconcile_seconds",
+            "Duration of one reconciliation",
+            metrics.seconds.clone(),
+        );
         metrics
     }
 

@@ -28,7 +28,9 @@ impl Children {
             service: scope.services.get(key).and_then(Result::ok),
             stateful_set: scope.stateful_sets.get(key).and_then(Result::ok),
             budget: scope.budgets.get(key).and_then(Result::ok),
-            budgets: scope.budgets.select(&key.namespace, |budget| !matches!(budget.child.owner, Owner::App(_))),
+            budgets: scope
+                .budgets
+                .select(&key.namespace, |budget| !matches!(budget.child.owner, Owner::App(_))),
         }
     }
 
@@ -49,7 +51,11 @@ pub fn register(context: &Context, key: &ObjectKey, app: &ObservedApp) {
     let app_key = context.app_key(key);
     match &app.spec {
         Ok(spec) if !app.deleting => {
-            let target = Target { connect: spec.connect.clone(), root: spec.root.clone(), may_create: !spec.raw.paused };
+            let target = Target {
+                connect: spec.connect.clone(),
+                root: spec.root.clone(),
+                may_create: !spec.raw.paused,
+            };
             context.pool.register(app_key, target, context.changed.clone());
         }
         Ok(_) | Err(_) => context.pool.forget(&app_key),

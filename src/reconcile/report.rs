@@ -21,7 +21,12 @@ const FIRST_LOOK: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// The failure of the plan, or of the status itself.
-pub async fn report(context: &Context, key: &ObjectKey, app: &ObservedApp, outcome: Outcome) -> Result<(), ReconcileError> {
+pub async fn report(
+    context: &Context,
+    key: &ObjectKey,
+    app: &ObservedApp,
+    outcome: Outcome,
+) -> Result<(), ReconcileError> {
     if app.deleting {
         return Ok(());
     }
@@ -49,11 +54,19 @@ pub async fn report(context: &Context, key: &ObjectKey, app: &ObservedApp, outco
             }
             // the app went meanwhile
             Err(RequestError::NotFound(_)) => {}
-            Err(error) => written = Err(ReconcileError::Request { step: "reporting the status", source: error }),
+            Err(error) => {
+                written = Err(ReconcileError::Request {
+                    step: "reporting the status",
+                    source: error,
+                })
+            }
         }
     }
     match outcome.failure {
-        Some(failure) => Err(ReconcileError::Request { step: "applying an object", source: failure.error }),
+        Some(failure) => Err(ReconcileError::Request {
+            step: "applying an object",
+            source: failure.error,
+        }),
         None => written,
     }
 }

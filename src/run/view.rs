@@ -14,7 +14,12 @@ use crate::zookeeper::{SessionState, SessionView};
 
 /// The listing that `/api/v1/fleet` answers.
 #[must_use]
-pub fn listing(members: &[Arc<Member>], leadership: &LeadershipView, sessions: &[SessionView], now: Timestamp) -> FleetListing {
+pub fn listing(
+    members: &[Arc<Member>],
+    leadership: &LeadershipView,
+    sessions: &[SessionView],
+    now: Timestamp,
+) -> FleetListing {
     let mut listing = FleetListing::new(members.iter().map(|member| cluster(member, now)).collect(), now);
     listing.leadership = Some(LeadershipRow {
         identity: leadership.identity.clone(),
@@ -32,7 +37,9 @@ pub fn listing(members: &[Arc<Member>], leadership: &LeadershipView, sessions: &
 #[must_use]
 pub fn not_ready(members: &[Arc<Member>], leadership: &LeadershipView) -> Vec<String> {
     let unsettled = members.iter().filter(|member| !member.is_settled());
-    let mut reasons: Vec<String> = unsettled.map(|member| format!("member {} has not been reached yet", member.config.name)).collect();
+    let mut reasons: Vec<String> = unsettled
+        .map(|member| format!("member {} has not been reached yet", member.config.name))
+        .collect();
     if leadership.holder.is_none() && !leadership.leads {
         reasons.push(match &leadership.error {
             Some(error) => format!("nobody leads: {error}"),

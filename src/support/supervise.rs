@@ -17,7 +17,10 @@ where
     while !cancel.is_cancelled() {
         let mut task = AbortOnDrop(tokio::spawn(make()));
         let Err(error) = (&mut task.0).await else { return };
-        tracing::error!(task = what, "a task of esfleet ended unexpectedly and is started again in {REST:?}: {error}");
+        tracing::error!(
+            task = what,
+            "a task of esfleet ended unexpectedly and is started again in {REST:?}: {error}"
+        );
         tokio::select! {
             () = tokio::time::sleep(REST) => {}
             () = cancel.cancelled() => {}

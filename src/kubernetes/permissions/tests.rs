@@ -62,11 +62,11 @@ fn the_rules_are_exactly_what_the_code_does() {
         objects[2]["rules"],
         serde_json::json!([
             {"apiGroups": ["es.your.domain"], "resources": ["eventsourcedapps"], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": ["es.your.domain"], "resources": ["eventsourcedapps/status"], "verbs": ["patch"]},
+            {"apiGroups": ["es.your.domain"], "resources": ["eventsourcedapps/status"], "verbs": ["update"]},
             {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": all},
             {"apiGroups": [""], "resources": ["services"], "verbs": all},
             {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
-            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
             {"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]},
         ])
     );
