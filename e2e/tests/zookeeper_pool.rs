@@ -469,11 +469,16 @@ async fn closing_the_pool_ends_its_sessions_at_once() {
 #[tokio::test]
 async fn nothing_is_created_once_the_term_has_ended() {
     let server = TestServer::start().await.unwrap();
+    let client = server.client().await.unwrap();
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.create("/apps", b"", &open).await.unwrap();
     let world = World::new(quick());
     world.term.end();
     world.register(&app(0), &server.connect_string(), &root(0));
     let ended = "esfleet_zookeeper_requests_total{operation=\"Create\",result=\"TermEnded\"}";
     until("the write is refused", SOON, async || world.metric(ended) == 1).await;
-    assert!(!exists(&server.client().await.unwrap(), "/apps").await);
+    // What was sent before is answered before.
+    client.sync("/apps").await.unwrap();
+    assert!(!exists(&client, &root(0)).await);
     assert_eq!(world.pool.view(&app(0)), EnsembleView::Pending);
 }

@@ -109,6 +109,7 @@ async fn changes_after_a_crash_are_seen_for_ten_thousand_apps() {
     world.pool.close().await;
     let closed = began.elapsed();
     assert_eq!(server.sessions().await.unwrap(), 0);
+    assert!(memory / 4 < APPS as u64, "{memory} kB for {APPS} apps");
     println!(
         "{APPS} apps: registered and created in {created:?}, {memory} kB more, {memory_later} kB later; after the crash \
          all led in {recovered:?} ({first:?} after the last write), then none {second:?} after the last write; \

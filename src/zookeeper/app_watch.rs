@@ -91,14 +91,20 @@ impl Confirmed {
 pub struct AppWatch {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
-    ensemble: String,
+    ensemble: Arc<str>,
     link: watch::Receiver<Link>,
     /// None while there is a session in which all has been read, and before there was any.
     confirmed: Option<Confirmed>,
 }
 
+impl Drop for AppWatch {
+    fn drop(&mut self) {
+        self.shared.dropped();
+    }
+}
+
 impl AppWatch {
-    pub fn new(entry: Arc<Entry>, shared: Arc<Shared>, ensemble: String, link: watch::Receiver<Link>) -> Self {
+    pub fn new(entry: Arc<Entry>, shared: Arc<Shared>, ensemble: Arc<str>, link: watch::Receiver<Link>) -> Self {
         // What the entry took over from the one before it was watched until now.
         let confirmed = matches!(entry.view(), EnsembleView::Known { .. }).then(|| Confirmed::now(&shared));
         Self {

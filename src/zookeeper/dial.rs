@@ -74,8 +74,6 @@ enum Trouble {
     NoSession,
     /// It refuses the session.
     Rejected(String),
-    /// There was no time left for it.
-    NotTried,
 }
 
 impl fmt::Display for Trouble {
@@ -90,7 +88,6 @@ impl fmt::Display for Trouble {
                 "it accepts a connection and opens no session (it may have no quorum, or too many connections from here)",
             ),
             Trouble::Rejected(reason) => write!(f, "it refuses the session ({reason})"),
-            Trouble::NotTried => f.write_str("not tried for want of time"),
         }
     }
 }
@@ -120,16 +117,14 @@ pub async fn dial(servers: &[Server], limits: Limits) -> Result<Dialled, DialErr
                 return Ok(Dialled { client, task, server });
             }
             Err(trouble) => {
-                if troubles[index].is_none() || troubles[index] == Some(Trouble::NotTried) {
-                    troubles[index] = Some(trouble);
-                }
+                troubles[index].get_or_insert(trouble);
             }
         }
     }
     let troubles = servers
         .iter()
         .cloned()
-        .zip(troubles.into_iter().map(|t| t.unwrap_or(Trouble::NotTried)));
+        .zip(troubles.into_iter().map(|t| t.unwrap_or(Trouble::Silent)));
     Err(DialError(troubles.collect()))
 }
 
@@ -166,7 +161,7 @@ async fn resolve(servers: &[Server], limit: Duration) -> (Vec<(usize, SocketAddr
 /// Opens a session at one address.
 async fn open(address: SocketAddr, limits: Limits, until: Instant) -> Result<(Client, JoinHandle<()>), Trouble> {
     if until <= Instant::now() {
-        return Err(Trouble::NotTried);
+        return Err(Trouble::Silent);
     }
     let connector = Client::connector()
         .with_session_timeout(limits.session_timeout)

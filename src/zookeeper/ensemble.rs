@@ -32,7 +32,18 @@ pub struct Shared {
     pub metrics: ZooKeeperMetrics,
     pub shutdown: CancellationToken,
     pub tasks: TaskTracker,
+    /// Fires when a task has panicked: nobody looks after its apps any more.
+    pub broken: CancellationToken,
     pub ensembles: DashMap<EnsembleKey, Arc<Ensemble>>,
+}
+
+impl Shared {
+    /// To be called when a task's own state is dropped.
+    pub fn dropped(&self) {
+        if std::thread::panicking() {
+            self.broken.cancel();
+        }
+    }
 }
 
 /// How an ensemble's session stands, as its apps hear of it.
@@ -75,6 +86,7 @@ impl Stage {
 /// One ensemble in use.
 pub struct Ensemble {
     key: EnsembleKey,
+    name: Arc<str>,
     users: AtomicUsize,
     released: Notify,
     link: watch::Receiver<Link>,
@@ -84,6 +96,11 @@ impl Ensemble {
     /// What is reached.
     pub fn key(&self) -> &EnsembleKey {
         &self.key
+    }
+
+    /// Its servers as text, shared by all who name it.
+    pub fn name(&self) -> Arc<str> {
+        self.name.clone()
     }
 
     /// How many apps use it.
@@ -134,10 +151,14 @@ struct Live {
 }
 
 impl Live {
-    /// Closes the session at the ensemble, or cuts the connection if that is not done in time.
-    async fn close(mut self) {
+    /// Closes the session at the ensemble, or cuts the connection if that is not done in time. Calls `told` once the
+    /// session's users have been told.
+    async fn close(mut self, told: impl FnOnce()) {
         let connected = self.client.state() == ClientState::SyncConnected;
+        // First, so that the closing is on its way before thousands of users hear of it.
         drop(self.client);
+        self.session.fail(LossReason::Closed, "the session was closed");
+        told();
         if connected && !self.task.is_finished() {
             let _ = timeout(CLOSING, &mut self.task).await;
         }
@@ -153,6 +174,12 @@ struct Keeper {
     live: Option<Live>,
 }
 
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.dropped();
+    }
+}
+
 impl Keeper {
     fn start(shared: &Arc<Shared>, key: EnsembleKey) -> Arc<Ensemble> {
         let first = Link {
@@ -162,6 +189,7 @@ impl Keeper {
         shared.metrics.session_entered(first.stage.state());
         let (sender, link) = watch::channel(first);
         let ensemble = Arc::new(Ensemble {
+            name: Arc::from(key.to_string()),
             key: key.clone(),
             users: AtomicUsize::new(0),
             released: Notify::new(),
@@ -186,9 +214,7 @@ impl Keeper {
             () = self.serve() => {}
         }
         if let Some(live) = self.live.take() {
-            live.session.fail(LossReason::Closed, "the session was closed");
-            self.enter(Stage::Opening { trouble: None });
-            live.close().await;
+            live.close(|| self.enter(Stage::Opening { trouble: None })).await;
         }
         let left = self.link.borrow().stage.state();
         shared.metrics.session_left(left);
@@ -273,7 +299,7 @@ impl Keeper {
         self.enter(Stage::Opening { trouble });
         drop(session);
         if let Some(live) = self.live.take() {
-            self.shared.tasks.spawn(live.close());
+            self.shared.tasks.spawn(live.close(|| {}));
         }
         began.elapsed()
     }

@@ -131,6 +131,7 @@ impl Pool {
                 metrics,
                 shutdown: CancellationToken::new(),
                 tasks: TaskTracker::new(),
+                broken: CancellationToken::new(),
                 ensembles: DashMap::new(),
             }),
             apps: DashMap::new(),
@@ -180,12 +181,11 @@ impl Pool {
             };
         }
         let entry = Arc::new(entry);
-        let name = ensemble.to_string();
         let used = EnsembleUse::new(&self.shared, ensemble);
         let watch = Box::new(AppWatch::new(
             entry.clone(),
             self.shared.clone(),
-            name,
+            used.ensemble().name(),
             used.ensemble().link(),
         ));
         let task = self.shared.tasks.spawn(watch.run()).abort_handle();
@@ -254,6 +254,12 @@ impl Pool {
         views
     }
 
+    /// Ends when a task of the pool has panicked, which is a fault of esfleet: the pool is of no use any more, and the
+    /// term should end with it.
+    pub async fn failed(&self) {
+        self.shared.broken.cancelled().await;
+    }
+
     /// Closes all sessions at once and forgets all apps; what is registered later is ignored.
     pub async fn close(&self) {
         self.shared.shutdown.cancel();
@@ -293,5 +299,85 @@ fn refused(root: &str) -> EnsembleView {
             "{root} is reserved: use a root outside /zookeeper and /esfleet"
         )),
         leader: LeaderView::Absent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn key() -> AppKey {
+        AppKey {
+            cluster: ClusterName::parse("eu").unwrap(),
+            namespace: "apps".to_owned(),
+            name: "orders".to_owned(),
+        }
+    }
+
+    /// Nothing listens at port 1.
+    fn target(connect: &str) -> Target {
+        Target {
+            connect: ConnectString::parse(connect).unwrap(),
+            root: RootPath::parse("/orders").unwrap(),
+            may_create: true,
+        }
+    }
+
+    fn pool() -> Arc<Pool> {
+        let (term, _ender) = Term::for_tests(SOON);
+        Pool::new(term, PoolConfig::default(), ZooKeeperMetrics::default())
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_task_is_told() {
+        let pool = pool();
+        pool.register(
+            key(),
+            target("127.0.0.1:1"),
+            Arc::new(|_| panic!("a fault in the callback")),
+        );
+        assert_eq!(timeout(SOON, pool.failed()).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_forgotten_app_is_pending_at_once() {
+        let pool = pool();
+        pool.register(key(), target("127.0.0.1:1"), Arc::new(|_| {}));
+        pool.forget(&key());
+        assert_eq!(
+            timeout(SOON, pool.settled(&key(), SOON * 2)).await,
+            Ok(EnsembleView::Pending)
+        );
+    }
+
+    #[tokio::test]
+    async fn registering_again_in_another_spelling_keeps_what_is_known() {
+        let pool = pool();
+        pool.register(key(), target("127.0.0.1:1"), Arc::new(|_| {}));
+        let known = pool.settled(&key(), SOON).await;
+        assert_ne!(known, EnsembleView::Pending);
+        pool.register(key(), target(" 127.0.0.1:01 "), Arc::new(|_| {}));
+        assert_eq!(pool.view(&key()), known);
+        assert_eq!(
+            pool.sessions().iter().map(|session| session.apps).collect::<Vec<_>>(),
+            [1]
+        );
+    }
+
+    #[tokio::test]
+    async fn another_ensemble_takes_the_place_of_the_one_before() {
+        let pool = pool();
+        pool.register(key(), target("127.0.0.1:1"), Arc::new(|_| {}));
+        pool.settled(&key(), SOON).await;
+        pool.register(key(), target("127.0.0.2:1"), Arc::new(|_| {}));
+        assert_eq!(pool.view(&key()), EnsembleView::Pending);
+        let apps: Vec<(String, usize)> = pool
+            .sessions()
+            .into_iter()
+            .map(|view| (view.ensemble, view.apps))
+            .collect();
+        assert_eq!(apps, [("127.0.0.1:1".to_owned(), 0), ("127.0.0.2:1".to_owned(), 1)]);
     }
 }

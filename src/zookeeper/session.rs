@@ -157,11 +157,11 @@ impl Session {
     pub async fn create(&self, term: &Term, path: &str) -> Answer<()> {
         let client = self.client()?;
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        // The crate sends a request when it is called, not when it is awaited: without a block around it the term
+        // would be asked after the fact.
+        let create = async { client.create(path, b"", &options).await };
         let call = async {
-            match term
-                .write(self.request_timeout, client.create(path, b"", &options))
-                .await
-            {
+            match term.write(self.request_timeout, create).await {
                 Ok(_) => Reply::Given(Ok(())),
                 Err(WriteError::Failed(error)) => Reply::Given(Err(error)),
                 Err(WriteError::Deadline(_)) => Reply::None,
@@ -172,7 +172,11 @@ impl Session {
     }
 
     fn client(&self) -> Result<Arc<Client>, Halt> {
-        self.client.upgrade().ok_or(Halt::SessionLost)
+        let client = self.client.upgrade();
+        if client.is_none() {
+            self.fail(LossReason::Closed, "the session was closed");
+        }
+        client.ok_or(Halt::SessionLost)
     }
 
     async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Reply<T> {
