@@ -205,7 +205,7 @@ pub(super) fn dated(
         Some(_) | None => Time(whole_seconds(now)),
     };
     let mut message = verdict.message;
-    message.truncate(message.floor_char_boundary(MESSAGE_MAX));
+    shorten(&mut message, MESSAGE_MAX);
     Condition {
         type_: kind.as_str().to_owned(),
         status: status.to_owned(),
@@ -219,4 +219,10 @@ pub(super) fn dated(
 /// A time as Kubernetes writes times.
 pub(super) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Cuts a text to at most `max` bytes, between characters.
+pub(super) fn shorten(text: &mut String, max: usize) {
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text.truncate(end.unwrap_or_default());
 }

@@ -129,3 +129,6 @@ fn strip_identity(object: &mut Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -209,3 +209,6 @@ fn text(metadata: &Value, field: &str) -> Result<String, String> {
 fn number(value: &Value) -> Option<i32> {
     i32::try_from(value.as_i64()?).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -327,3 +327,6 @@ fn dated_summary(
     }
     summary
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::{ConditionType, Reason, State, find};
+use super::conditions::{ConditionType, Reason, State, find, shorten};
 use crate::api::EventSourcedAppStatus;
 
 /// The longest note that an Event may have, in bytes.
@@ -106,7 +106,7 @@ pub fn transitions(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> 
 
 fn notice(severity: Severity, reason: NoticeReason, note: &str) -> Notice {
     let mut note = note.to_owned();
-    note.truncate(note.floor_char_boundary(NOTE_MAX));
+    shorten(&mut note, NOTE_MAX);
     Notice { severity, reason, note }
 }
 
@@ -205,3 +205,6 @@ fn leader(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Option<No
         (None | Some(_), None | Some(_)) => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

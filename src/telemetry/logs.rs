@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// What is logged when RUST_LOG is not set: our own events, and of libraries what a person has to know.
 /// `kube_client` reports every failed request as an error, which our own events tell with their context.
-pub const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error,kube_leader_election=warn,zookeeper_client=off,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,zookeeper_client=error";
+pub const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error,kube_leader_election=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn,zookeeper_client=error";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -127,3 +127,6 @@ impl Target<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
