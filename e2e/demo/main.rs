@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use esfleet::api::EventSourcedApp;
-use esfleet_e2e::{Cluster, Esfleet, TestContext, World, eventually};
+use esfleet_e2e::{Cluster, Esfleet, TestContext, World, eventually, report};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -40,6 +40,11 @@ async fn run() -> Result<()> {
         shown = show(&context, start) => shown,
         _ = tokio::signal::ctrl_c() => if keep() { Ok(()) } else { Err(anyhow::anyhow!("interrupted")) },
     };
+    if shown.is_err()
+        && let Ok(folder) = report::collect(&context).await
+    {
+        eprintln!("logs and objects: {}", folder.display());
+    }
     let finished = context.finish().await;
     let ended = say("Everything that was started ends", world.finish()).await;
     shown?;
@@ -127,15 +132,19 @@ async fn replicas(context: &TestContext) -> Result<Esfleet> {
     context.esfleet()?.with(alpha).with(beta).replicas(2).start().await
 }
 
-/// Prints what happens, and then how long it took.
+/// Prints what happens, that it goes on, and then how long it took.
 async fn say<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     println!("\n==> {what}.");
     let start = Instant::now();
-    let result = esfleet_e2e::step("    still at it", work).await;
-    match &result {
-        Ok(_) => println!("    {:.1} s", start.elapsed().as_secs_f64()),
-        Err(_) => println!("    failed after {:.1} s", start.elapsed().as_secs_f64()),
-    }
+    let mut work = std::pin::pin!(work);
+    let result = loop {
+        match tokio::time::timeout(Duration::from_secs(5), work.as_mut()).await {
+            Ok(result) => break result,
+            Err(_) => println!("    ... {:.0} s", start.elapsed().as_secs_f64()),
+        }
+    };
+    let word = if result.is_ok() { "done" } else { "FAILED" };
+    println!("    {word}, {:.1} s", start.elapsed().as_secs_f64());
     result
 }
 
