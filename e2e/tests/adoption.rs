@@ -1,4 +1,10 @@
 //! Taking over what the Go operator made: no template changes until the app's spec asks for it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
 
@@ -15,7 +21,6 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 struct Place {
-    server: server::World,
     apps: Api<DynamicObject>,
     sets: Api<DynamicObject>,
 }
@@ -29,7 +34,7 @@ async fn place(namespace: &str) -> Place {
         "v1",
         "StatefulSet",
     )));
-    Place { apps, sets, server }
+    Place { apps, sets }
 }
 
 impl Place {

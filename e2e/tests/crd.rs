@@ -1,4 +1,10 @@
 //! What a real API server makes of the CRD: which apps it refuses, and in which words.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
 

@@ -1,5 +1,11 @@
 //! What an API server makes of our applies is told from its answer alone: the digest of what we own
 //! is the digest of what we sent, and is not once somebody has changed a field of ours.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
 

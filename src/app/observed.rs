@@ -41,7 +41,7 @@ pub struct Child {
 pub enum Owner {
     /// Nobody.
     None,
-    /// The app of this UID.
+    /// The app of this UID, which has the object's name: the present app, or an earlier one.
     App(String),
     /// Something else, as "Kind name".
     Other(String),
@@ -126,7 +126,8 @@ impl Owner {
         let Some(owner) = controller else { return Self::None };
         let [kind, name, uid, version] =
             ["kind", "name", "uid", "apiVersion"].map(|field| owner[field].as_str().unwrap_or_default());
-        if kind == KIND && version.split('/').next() == Some(GROUP) {
+        let is_of_its_name = metadata["name"] == name;
+        if kind == KIND && version.split('/').next() == Some(GROUP) && is_of_its_name {
             Self::App(uid.to_owned())
         } else {
             Self::Other(format!("{kind} {name}"))

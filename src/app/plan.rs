@@ -329,8 +329,7 @@ fn plan_budget(target: Target<'_>, children: &ObservedChildren<'_>, memo: &Memo)
             .unwrap_or_else(|| change(ChildKind::Budget, wanted, &observed.child, memo));
     }
     match children.budget {
-        Some(observed) if is_ours(&observed.child) && observed.child.deleting => Step::Wait,
-        Some(observed) if is_ours(&observed.child) => Step::Delete {
+        Some(observed) if is_ours(&observed.child) && !observed.child.deleting => Step::Delete {
             uid: observed.child.uid.clone(),
             resource_version: observed.child.resource_version.clone(),
         },

@@ -174,7 +174,7 @@ fn workload_ready(app: &ObservedApp, spec: &AppSpec, workload: &WorkloadView<'_>
     if let Some(failure) = &workload.failure {
         return Verdict::new(State::False, Reason::WriteFailed, failure.clone());
     }
-    let kept = kept_fields(&app.name, &workload.fixed);
+    let kept = kept_fields(app, &workload.fixed);
     if workload.fixed.iter().any(|field| asked_for(*field)) {
         return Verdict::new(State::False, Reason::ImmutableField, kept);
     }
@@ -202,13 +202,14 @@ fn workload_ready(app: &ObservedApp, spec: &AppSpec, workload: &WorkloadView<'_>
 
 /// What the pods do.
 fn pods(wanted: i32, set: &ObservedStatefulSet) -> Verdict {
-    let name = &set.child.name;
+    let (name, namespace) = (&set.child.name, &set.child.namespace);
     let (ready, updated) = (set.ready_replicas, set.updated_replicas);
     if set.observed_generation < set.generation || set.spec_replicas != wanted {
         let message = format!("the newest change to StatefulSet {name} has not been carried out yet");
         Verdict::new(State::False, Reason::Progressing, message)
     } else if ready < wanted {
-        let message = format!("{ready} of {wanted} pods are Ready; kubectl describe the pods with label app={name}");
+        let message =
+            format!("{ready} of {wanted} pods are Ready; look at: kubectl -n {namespace} describe pods -l app={name}");
         Verdict::new(State::False, Reason::ReplicasPending, message)
     } else if set.revisions_differ && updated < wanted {
         let message = format!("{updated} of {wanted} pods run the newest template");
@@ -234,18 +235,19 @@ fn asked_for(field: FixedField) -> bool {
 }
 
 /// A sentence about fields that cannot be changed; empty when there are none.
-fn kept_fields(name: &str, fixed: &[FixedField]) -> String {
+fn kept_fields(app: &ObservedApp, fixed: &[FixedField]) -> String {
+    let (name, namespace) = (&app.name, &app.namespace);
     let sentences: Vec<String> = fixed
         .iter()
         .map(|field| {
             let (kind, path) = field.path();
             let remedy = match field {
-                FixedField::ClusterIp => format!("kubectl delete service {name}"),
+                FixedField::ClusterIp => format!("kubectl -n {namespace} delete service {name}"),
                 FixedField::Selector
                 | FixedField::ServiceName
                 | FixedField::PodManagementPolicy
                 | FixedField::VolumeClaimTemplates => {
-                    format!("kubectl delete statefulset {name} --cascade=orphan")
+                    format!("kubectl -n {namespace} delete statefulset {name} --cascade=orphan")
                 }
             };
             format!("{path} of {kind} {name} differs and can never be changed (to have it made anew: {remedy})")

@@ -42,26 +42,23 @@ fn a_stateful_set_is_reduced_to_what_decides() {
 }
 
 #[test]
-fn only_a_controller_owns() {
-    let owner = |kind: &str, version: &str, controller: bool| {
+fn only_a_controller_owns_and_an_app_only_what_bears_its_name() {
+    let owner = |kind: &str, version: &str, name: &str, controller: bool| {
         let mut object = applied(ChildKind::Service, &app());
         object["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": version, "kind": kind, "name": "n", "uid": "u", "controller": controller}]);
+            json!([{"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": controller}]);
         service(&object).child.owner
     };
+    let other = |text: &str| Owner::Other(text.to_owned());
+    let (kind, version) = ("EventSourcedApp", "es.your.domain/v1alpha1");
+    assert_eq!(owner(kind, version, "orders", true), Owner::App("u".to_owned()));
     assert_eq!(
-        owner("EventSourcedApp", "es.your.domain/v1alpha1", true),
+        owner(kind, "es.your.domain/v1", "orders", true),
         Owner::App("u".to_owned())
     );
-    assert_eq!(
-        owner("EventSourcedApp", "es.your.domain/v1", true),
-        Owner::App("u".to_owned())
-    );
-    assert_eq!(
-        owner("EventSourcedApp", "other/v1", true),
-        Owner::Other("EventSourcedApp n".to_owned())
-    );
-    assert_eq!(owner("EventSourcedApp", "es.your.domain/v1alpha1", false), Owner::None);
+    assert_eq!(owner(kind, version, "other", true), other("EventSourcedApp other"));
+    assert_eq!(owner(kind, "other/v1", "orders", true), other("EventSourcedApp orders"));
+    assert_eq!(owner(kind, version, "orders", false), Owner::None);
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn each_state_of_the_pods_is_told_apart() {
         ),
         (
             |set| set.ready_replicas = 1,
-            "False ReplicasPending: 1 of 3 pods are Ready; kubectl describe the pods with label app=orders",
+            "False ReplicasPending: 1 of 3 pods are Ready; look at: kubectl -n shop describe pods -l app=orders",
         ),
         (
             |set| (set.revisions_differ, set.updated_replicas) = (true, 1),
@@ -280,7 +280,7 @@ fn what_keeps_the_objects_from_being_as_they_should_comes_before_the_pods() {
                 ..workload(&set)
             },
             "False ImmutableField: spec.volumeClaimTemplates of StatefulSet orders differs and can never be changed \
-             (to have it made anew: kubectl delete statefulset orders --cascade=orphan)",
+             (to have it made anew: kubectl -n shop delete statefulset orders --cascade=orphan)",
         ),
         (
             WorkloadView {
@@ -288,7 +288,7 @@ fn what_keeps_the_objects_from_being_as_they_should_comes_before_the_pods() {
                 ..workload(&set)
             },
             "True ReplicasReady: 3 of 3 pods are Ready; spec.podManagementPolicy of StatefulSet orders differs and can \
-             never be changed (to have it made anew: kubectl delete statefulset orders --cascade=orphan)",
+             never be changed (to have it made anew: kubectl -n shop delete statefulset orders --cascade=orphan)",
         ),
     ] {
         let status = status(&app(), &view, &named("orders-1"), now());

@@ -158,7 +158,7 @@ fn trouble_with_the_objects_is_one_event() {
         (
             |w| w.fixed = vec![FixedField::VolumeClaimTemplates],
             "Warning ImmutableField: spec.volumeClaimTemplates of StatefulSet orders differs and can never be changed \
-             (to have it made anew: kubectl delete statefulset orders --cascade=orphan)",
+             (to have it made anew: kubectl -n shop delete statefulset orders --cascade=orphan)",
         ),
         (
             |w| w.failure = Some("Service orders: forbidden".to_owned()),
@@ -183,7 +183,7 @@ fn pods_that_fail_are_an_event_and_pods_that_are_changed_are_none() {
     let mut fine = healthy(&view);
     assert_eq!(
         said(&fine, &failing),
-        ["Warning Degraded: 2 of 3 pods are Ready; kubectl describe the pods with label app=orders"]
+        ["Warning Degraded: 2 of 3 pods are Ready; look at: kubectl -n shop describe pods -l app=orders"]
     );
     fine.conditions.iter_mut().for_each(|c| c.observed_generation = Some(1));
     assert_eq!(said(&fine, &failing), Vec::<String>::new());
