@@ -126,3 +126,13 @@ fn an_object_without_identity_is_refused() {
         );
     }
 }
+
+#[test]
+fn what_is_kept_of_an_object_stays_small() {
+    let sizes = [
+        size_of::<ObservedStatefulSet>(),
+        size_of::<ObservedService>(),
+        size_of::<ObservedBudget>(),
+    ];
+    assert!(sizes.iter().all(|size| *size <= 256), "{sizes:?}");
+}
