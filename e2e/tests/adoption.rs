@@ -6,8 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
-
 #[path = "support/server.rs"]
 mod server;
 
@@ -15,7 +13,9 @@ use esfleet::api::EventSourcedApp;
 use esfleet::app::live::resolve;
 use esfleet::app::observed::{ADOPTED_TEMPLATE, ObservedApp, ObservedStatefulSet};
 use esfleet::app::plan::{FixedField, Memo, ObservedChildren, Step, Why, Write, plan};
-use esfleet::app::status::status_patch;
+use esfleet::kubernetes::projection::ObjectKey;
+use esfleet::kubernetes::writer::Writer;
+use esfleet::leadership::Term;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
@@ -232,10 +232,14 @@ async fn claims_that_the_spec_changes_stay_as_they_are_and_the_rest_is_carried_o
 }
 
 #[tokio::test]
-async fn a_leader_that_another_manager_wrote_goes_when_nobody_leads() {
+async fn what_another_manager_wrote_into_the_status_goes() {
     let place = place("status").await;
     place.create_app(spec()).await;
-    let theirs = json!({"status": {"leader": "orders-0", "activeReplicas": 1}});
+    let condition = json!({
+        "type": "ZookeeperReady", "status": "True", "reason": "Connected", "message": "root znode exists",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let theirs = json!({"status": {"leader": "orders-0", "activeReplicas": 1, "conditions": [condition]}});
     let peer = PatchParams {
         field_manager: Some("peer".to_owned()),
         ..PatchParams::default()
@@ -245,15 +249,20 @@ async fn a_leader_that_another_manager_wrote_goes_when_nobody_leads() {
         .patch_status("orders", &peer, &Patch::Merge(theirs))
         .await
         .unwrap();
-    let ours = PatchParams::apply("esfleet").force();
+    let (term, _ender) = Term::for_tests(std::time::Duration::from_secs(60));
+    let writer = Writer::new(term, place.apps.clone().into_client());
     for leader in [Some("orders-0"), None] {
         let app = place.app().await;
         let mut status = app.status.clone();
         status.leader = leader.map(str::to_owned);
         status.active_replicas = Some(1);
-        place
-            .apps
-            .patch_status("orders", &ours, &Patch::Apply(status_patch(&app, &status)))
+        status.conditions.clear();
+        let key = ObjectKey {
+            namespace: app.namespace,
+            name: app.name,
+        };
+        writer
+            .replace_status(&key, &app.uid, &app.resource_version, &status)
             .await
             .unwrap();
         assert_eq!(place.app().await.status, status);

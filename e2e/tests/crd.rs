@@ -6,8 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
-
 #[path = "tables/apps.rs"]
 mod apps;
 #[path = "support/server.rs"]

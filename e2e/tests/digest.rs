@@ -7,8 +7,6 @@
     reason = "a test fails by panicking"
 )]
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "all of this crate is test code")]
-
 #[path = "support/server.rs"]
 mod server;
 

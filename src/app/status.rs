@@ -3,15 +3,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use kube::Resource;
-use serde_json::{Value, json};
-
 use super::conditions::{ConditionType, Reason, State, Verdict, dated, find, whole_seconds};
 use super::ensemble::{EnsembleView, LastLeader, LeaderView, RootView};
 use super::observed::{AppSpec, ObservedApp, ObservedStatefulSet};
 use super::plan::{Conflict, FixedField, Plan, Step};
 use super::resources::APP_LABEL;
-use crate::api::{EventSourcedApp, EventSourcedAppStatus};
+use crate::api::EventSourcedAppStatus;
 
 /// What is known of an app's objects after a round of work.
 #[derive(Debug, Clone, Default)]
@@ -102,26 +99,6 @@ pub fn is_current(observed: &EventSourcedAppStatus, wanted: &EventSourcedAppStat
         ..observed.clone()
     };
     ours == *wanted
-}
-
-/// The body that makes the API server take a status over, as a server-side apply or a merge patch of
-/// the `status` subresource. A leader that nobody knows any more is null: left out, it would stay
-/// where another field manager has written it.
-#[must_use]
-pub fn status_patch(app: &ObservedApp, status: &EventSourcedAppStatus) -> Value {
-    let mut patch = json!({
-        "apiVersion": EventSourcedApp::api_version(&()),
-        "kind": EventSourcedApp::kind(&()),
-        "metadata": {"namespace": app.namespace, "name": app.name, "uid": app.uid},
-        "status": status,
-    });
-    if app.status.leader.is_some() && status.leader.is_none() {
-        patch["status"]["leader"] = Value::Null;
-    }
-    if app.status.leader_since.is_some() && status.leader_since.is_none() {
-        patch["status"]["leaderSince"] = Value::Null;
-    }
-    patch
 }
 
 /// The condition while nothing has been learnt: the old one, or that esfleet is on its way.

@@ -326,12 +326,3 @@ fn a_paused_app_says_so() {
          (paused: esfleet changes nothing)"
     );
 }
-
-#[test]
-fn a_leader_that_is_gone_is_null_in_the_patch_and_absent_in_all_others() {
-    let mut app = app();
-    let gone = EventSourcedAppStatus::default();
-    assert_eq!(status_patch(&app, &gone)["status"], json!({}));
-    app.status.leader = Some("orders-1".to_owned());
-    assert_eq!(status_patch(&app, &gone)["status"], json!({"leader": null}));
-}
