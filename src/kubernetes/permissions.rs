@@ -49,6 +49,15 @@ impl Permission {
         }
     }
 
+    /// The resource as messages name it: with the one object, if it is about one.
+    #[must_use]
+    pub fn named(&self) -> String {
+        match self.object {
+            Some(object) => format!("{} {object}", self.full_resource()),
+            None => self.full_resource(),
+        }
+    }
+
     fn rule(&self) -> PolicyRule {
         PolicyRule {
             api_groups: Some(vec![self.group.to_owned()]),

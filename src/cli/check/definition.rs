@@ -1,5 +1,7 @@
 //! The definition of `EventSourcedApp` in a member: there, and the one that this esfleet was built with?
 
+use std::collections::BTreeSet;
+
 use http::Request;
 use kube::Client;
 use serde_json::Value;
@@ -39,7 +41,144 @@ pub(super) async fn check(member: &str, client: &Client) -> Finding {
     }
 }
 
-fn difference(_published: &Value) -> Option<String> {
-    let _ = crd();
-    None
+/// The path of the first thing that the API server publishes differently from our definition.
+///
+/// Descriptions do not count, nor what publishing adds: the object's own metadata, and `anyOf` beside int-or-string.
+fn difference(published: &Value) -> Option<String> {
+    let schemas = published.pointer("/components/schemas")?.as_object()?;
+    let theirs = schemas.values().find(|schema| {
+        let kinds = schema.get("x-kubernetes-group-version-kind").and_then(Value::as_array);
+        kinds.is_some_and(|kinds| {
+            kinds
+                .iter()
+                .any(|kind| kind["kind"] == KIND && kind["version"] == VERSION)
+        })
+    });
+    let ours = serde_json::to_value(crd()).ok()?;
+    let ours = ours.pointer("/spec/versions/0/schema/openAPIV3Schema")?;
+    let Some(theirs) = theirs else {
+        return Some("its kind".to_owned());
+    };
+    for part in ["spec", "status"] {
+        let (ours, theirs) = (&ours["properties"][part], &theirs["properties"][part]);
+        if let Some(path) = first_difference(ours, theirs, part) {
+            return Some(path);
+        }
+    }
+    if let Some(path) = first_difference(&ours[RULES], &theirs[RULES], RULES) {
+        return Some(path);
+    }
+    let paths = published.get("paths").and_then(Value::as_object)?;
+    ["status", "scale"]
+        .into_iter()
+        .find(|subresource| {
+            !paths
+                .keys()
+                .any(|path| path.ends_with(&format!("{{name}}/{subresource}")))
+        })
+        .map(|subresource| format!("its subresource {subresource}"))
+}
+
+const KIND: &str = "EventSourcedApp";
+const RULES: &str = "x-kubernetes-validations";
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+
+fn first_difference(ours: &Value, theirs: &Value, path: &str) -> Option<String> {
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            let keys: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+            keys.into_iter().find_map(|key| {
+                let added = key == "anyOf" && theirs.contains_key(INT_OR_STRING);
+                // A property may be called "description": its schema is an object, the text is none.
+                let told = key == "description" && !theirs.get(key).or(ours.get(key)).is_some_and(Value::is_object);
+                if added || told {
+                    return None;
+                }
+                let of = |schema: &serde_json::Map<String, Value>| schema.get(key).cloned().unwrap_or_default();
+                first_difference(&of(ours), &of(theirs), &below(path, key))
+            })
+        }
+        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => ours
+            .iter()
+            .zip(theirs)
+            .find_map(|(ours, theirs)| first_difference(ours, theirs, path)),
+        // 1 and 1.0 are the same bound.
+        (Value::Number(ours), Value::Number(theirs)) if ours.as_f64() == theirs.as_f64() => None,
+        (ours, theirs) if ours == theirs => None,
+        _ => Some(path.to_owned()),
+    }
+}
+
+/// The path of a key as users know it: without the schema's own levels.
+fn below(path: &str, key: &str) -> String {
+    if matches!(key, "properties" | "items" | "additionalProperties") {
+        path.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What an API server publishes of our own definition (seen on 1.36.3).
+    fn published() -> Value {
+        let definition = serde_json::to_value(crd()).unwrap();
+        let mut schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+        schema["x-kubernetes-group-version-kind"] = json!([{"group": GROUP, "version": VERSION, "kind": KIND}]);
+        schema["properties"]["spec"]["properties"]["replicas"]["minimum"] = json!(1);
+        schema["properties"]["spec"]["description"] = json!("reworded");
+        let collection = format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/eventsourcedapps/{{name}}");
+        json!({
+            "components": {"schemas": {"domain.your.es.v1alpha1.EventSourcedApp": schema}},
+            "paths": {format!("{collection}/status"): {}, format!("{collection}/scale"): {}},
+        })
+    }
+
+    fn after(change: impl FnOnce(&mut Value)) -> Option<String> {
+        let mut published = published();
+        change(&mut published["components"]["schemas"]["domain.your.es.v1alpha1.EventSourcedApp"]);
+        difference(&published)
+    }
+
+    #[test]
+    fn our_own_definition_as_an_api_server_publishes_it_is_current() {
+        assert_eq!(difference(&published()), None);
+    }
+
+    #[test]
+    fn a_changed_rule_a_lost_field_and_a_changed_bound_are_named() {
+        let spec = "spec";
+        assert_eq!(
+            after(|schema| schema["properties"][spec]["properties"]["replicas"]["minimum"] = json!(0)),
+            Some("spec.replicas.minimum".to_owned())
+        );
+        assert_eq!(
+            after(|schema| {
+                schema["properties"][spec]["properties"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("paused");
+            }),
+            Some("spec.paused".to_owned())
+        );
+        assert_eq!(
+            after(|schema| schema["properties"][spec]["properties"]["zookeeperRootPath"][RULES] = json!([])),
+            Some("spec.zookeeperRootPath.x-kubernetes-validations".to_owned())
+        );
+        assert_eq!(after(|schema| schema[RULES] = Value::Null), Some(RULES.to_owned()));
+    }
+
+    #[test]
+    fn a_definition_without_scale_is_named() {
+        let mut published = published();
+        published["paths"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|path, _| !path.ends_with("scale"));
+        assert_eq!(difference(&published), Some("its subresource scale".to_owned()));
+    }
 }

@@ -43,7 +43,7 @@ pub(super) async fn check(
                     let what = format!(
                         "may not {} {} {place}; apply {manifest}",
                         missing.join(", "),
-                        permission.full_resource()
+                        permission.named()
                     );
                     findings.push(Finding::fail(subject, what));
                 }
@@ -55,11 +55,11 @@ pub(super) async fn check(
         }
     }
     if findings.is_empty() {
-        let verbs: usize = permissions.iter().map(|permission| permission.verbs.len()).sum();
-        findings.push(Finding::ok(
-            subject,
-            format!("may do all that is needed {place} ({verbs} verbs)"),
-        ));
+        let what = match permissions {
+            [one] => format!("may {} {} {place}", one.verbs.join(", "), one.named()),
+            all => format!("may do all that is needed with {} kinds {place}", all.len()),
+        };
+        findings.push(Finding::ok(subject, what));
     }
     findings
 }
