@@ -55,3 +55,55 @@ fn documents(objects: &[Value]) -> Result<String, CommandError> {
     let documents = documents.map_err(|error| CommandError::Failed(format!("cannot write the manifest: {error}")))?;
     Ok(documents.join("---\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(hub: bool, namespaces: &[&str]) -> Vec<String> {
+        let arguments = ManifestArguments {
+            namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
+            hub,
+            namespace: "esfleet".to_owned(),
+        };
+        manifest(&arguments)
+            .unwrap()
+            .split("\n---\n")
+            .map(|document| {
+                let object: Value = yaml::from_str(document).unwrap();
+                format!(
+                    "{} {}",
+                    object["kind"].as_str().unwrap(),
+                    object["metadata"]["name"].as_str().unwrap()
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_members_manifest_is_definition_account_and_permissions_in_applicable_order() {
+        assert_eq!(
+            kinds(false, &[]),
+            [
+                "CustomResourceDefinition eventsourcedapps.es.your.domain",
+                "Namespace esfleet",
+                "ServiceAccount esfleet",
+                "ClusterRole esfleet",
+                "ClusterRoleBinding esfleet",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_hubs_manifest_is_account_and_permission_on_the_lease() {
+        assert_eq!(
+            kinds(true, &[]),
+            [
+                "Namespace esfleet",
+                "ServiceAccount esfleet",
+                "Role esfleet-lease",
+                "RoleBinding esfleet-lease"
+            ]
+        );
+    }
+}

@@ -84,7 +84,7 @@ pub fn describe(error: &kube::Error) -> String {
         return if status.message.is_empty() {
             format!("the API server answered {} {}", status.code, status.reason)
         } else {
-            status.message.clone()
+            status.message.trim().to_owned()
         };
     }
     let mut causes: Vec<String> = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
         ] {
             assert_eq!(classify(&status(code, "")), class);
         }
-        assert_eq!(describe(&status(403, "apps is forbidden")), "apps is forbidden");
+        assert_eq!(describe(&status(403, "apps is forbidden\n")), "apps is forbidden");
         assert_eq!(describe(&status(503, "")), "the API server answered 503 Reason");
     }
 
