@@ -1,6 +1,8 @@
 //! Holds the arrows between the rooms: a room uses the rooms below it and none above, and a few
 //! crates are used in one file each. The sources are parsed, so inline paths and macros count too.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -70,17 +72,17 @@ impl Paths {
         let Some(first) = segments.first() else { return };
         let absolute = match first.as_str() {
             "crate" => segments.to_vec(),
-            "self" => self.from_module(0, &segments[1..]),
+            "self" => self.below_module(0, &segments[1..]),
             "super" => {
                 let up = segments.iter().take_while(|segment| *segment == "super").count();
-                self.from_module(up, &segments[up..])
+                self.below_module(up, &segments[up..])
             }
             _ => segments.to_vec(),
         };
         self.found.insert(absolute);
     }
 
-    fn from_module(&self, up: usize, rest: &[String]) -> Vec<String> {
+    fn below_module(&self, up: usize, rest: &[String]) -> Vec<String> {
         let kept = self.module.len().saturating_sub(up);
         let mut path = vec!["crate".to_owned()];
         path.extend_from_slice(&self.module[..kept]);
