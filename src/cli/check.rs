@@ -103,12 +103,19 @@ pub(super) async fn execute(arguments: CheckArguments) -> Result<Outcome, Comman
     }));
     let (hub, members) = tokio::join!(hub, members);
     findings.extend(hub);
+    // Also side by side: an ensemble that does not answer takes seconds.
+    let named = fleet.clusters.iter().map(|config| config.name.as_str()).zip(members);
+    let members = join_all(named.map(async |(name, report)| {
+        let ensembles = ensembles::check(name, &report.connect_strings).await;
+        (name, report, ensembles)
+    }))
+    .await;
     let mut seen = Vec::new();
-    for (config, report) in fleet.clusters.iter().zip(members) {
+    for (name, report, ensembles) in members {
         findings.extend(report.findings);
-        findings.extend(twice(config.name.as_str(), report.identity.as_deref(), &seen));
-        findings.extend(ensembles::check(config.name.as_str(), &report.connect_strings).await);
-        seen.extend(report.identity.map(|uid| (uid, config.name.as_str())));
+        findings.extend(twice(name, report.identity.as_deref(), &seen));
+        findings.extend(ensembles);
+        seen.extend(report.identity.map(|uid| (uid, name)));
     }
     output::print(&render(&findings))?;
     Ok(if findings.iter().any(|finding| finding.grade == Grade::Fail) {

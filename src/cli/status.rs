@@ -152,3 +152,36 @@ fn timeless(listing: &FleetListing) -> FleetListing {
     }
     listing
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listing::{ClusterReport, ClusterState};
+
+    fn listing(state: ClusterState, at: &str) -> FleetListing {
+        let at = at.parse().unwrap();
+        let report = ClusterReport {
+            name: "eu".to_owned(),
+            state,
+            reason: None,
+            message: None,
+            last_seen: Some(at),
+            version: None,
+            apps: Vec::new(),
+        };
+        FleetListing::new(vec![report], at)
+    }
+
+    #[test]
+    fn a_watch_takes_only_real_changes_for_changes() {
+        let before = timeless(&listing(ClusterState::Connected, "2026-01-01T00:00:00Z"));
+        assert_eq!(
+            timeless(&listing(ClusterState::Connected, "2026-01-01T00:00:02Z")),
+            before
+        );
+        assert_ne!(
+            timeless(&listing(ClusterState::Unreachable, "2026-01-01T00:00:00Z")),
+            before
+        );
+    }
+}
