@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::cluster::Cluster;
+use crate::eventually::eventually;
 use crate::image::binary;
 use crate::paths::run;
 
@@ -118,11 +120,18 @@ pub async fn grant(cluster: &Cluster, namespaces: &[String], hub: bool) -> Resul
     if hub {
         return Ok(()); // what the hub needs includes no definition
     }
-    let crd = "crd/eventsourcedapps.es.your.domain";
-    cluster
-        .kubectl(&["wait", "--for=condition=Established", "--timeout=30s", crd])
-        .await
-        .map(drop)
+    eventually(
+        Duration::from_secs(30),
+        "the definition of apps is established",
+        || async {
+            let conditions = "jsonpath={.status.conditions[?(@.type==\"Established\")].status}";
+            let crd = "crd/eventsourcedapps.es.your.domain";
+            let status = cluster.kubectl(&["get", crd, "-o", conditions]).await?;
+            ensure!(status == "True", "Established: {status:?}");
+            Ok(())
+        },
+    )
+    .await
 }
 
 /// Writes a kubeconfig with a fresh token of the ServiceAccount; `via`: the address to reach the cluster by.
