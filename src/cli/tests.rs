@@ -45,6 +45,7 @@ fn a_run_without_flags_has_the_documented_defaults() {
                 retry_period: Duration::from_secs(2),
                 http_addr: "127.0.0.1:8080".parse().unwrap(),
                 session_timeout: Duration::from_secs(30),
+                probe_interval: Duration::from_secs(10),
             },
             LogFormat::Text
         ))

@@ -11,7 +11,11 @@ use esfleet_e2e::paths::Paths;
 
 /// The commands of the README that are marked as a shell's.
 fn commands(readme: &str) -> Vec<&str> {
-    readme.split("\n```sh\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect()
+    readme
+        .split("\n```sh\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("\n```").next())
+        .collect()
 }
 
 /// Everything under "Five minutes to a first app", as it stands there.
@@ -22,19 +26,33 @@ pub async fn five_minutes_lead_to_a_first_app(context: &TestContext) -> Result<(
     let folder = context.state().join("readme");
     std::fs::create_dir_all(&folder)?;
     for (member, cluster) in [("eu-west", "alpha"), ("us-east", "beta")] {
-        symlink(context.cluster(cluster)?.kubeconfig(), folder.join(format!("{member}.admin")))?;
+        symlink(
+            context.cluster(cluster)?.kubeconfig(),
+            folder.join(format!("{member}.admin")),
+        )?;
     }
     let script = blocks.join("\n");
     let namespace = context.namespace("alpha").await?;
     // the README's namespace and root are everybody's: this run has its own
     let script = script
         .replace("namespace: default", &format!("namespace: {namespace}"))
-        .replace("kubectl --kubeconfig eu-west.admin wait", &format!("kubectl -n {namespace} --kubeconfig eu-west.admin wait"))
-        .replace("kubectl --kubeconfig eu-west.admin get", &format!("kubectl -n {namespace} --kubeconfig eu-west.admin get"))
+        .replace(
+            "kubectl --kubeconfig eu-west.admin wait",
+            &format!("kubectl -n {namespace} --kubeconfig eu-west.admin wait"),
+        )
+        .replace(
+            "kubectl --kubeconfig eu-west.admin get",
+            &format!("kubectl -n {namespace} --kubeconfig eu-west.admin get"),
+        )
         .replace("/example/orders", &context.root("orders"));
     let output = run(&script, &folder, context).await?;
-    ensure!(output.contains("eventsourcedapp.es.your.domain/orders condition met"), "{output}");
-    let listed = output.lines().any(|line| line.starts_with("eu-west") && line.contains("orders") && line.contains("True"));
+    ensure!(
+        output.contains("eventsourcedapp.es.your.domain/orders condition met"),
+        "{output}"
+    );
+    let listed = output
+        .lines()
+        .any(|line| line.starts_with("eu-west") && line.contains("orders") && line.contains("True"));
     ensure!(listed, "the listing shows no ready app:\n{output}");
     Ok(())
 }
@@ -43,9 +61,19 @@ async fn run(script: &str, folder: &Path, context: &TestContext) -> Result<Strin
     let paths = Paths::find().await?;
     let program = esfleet_e2e::esfleet::program()?;
     let programs = program.parent().context("a program lies in a folder")?;
-    let path = format!("{}:{}:{}", programs.display(), paths.bin.display(), std::env::var("PATH")?);
+    let path = format!(
+        "{}:{}:{}",
+        programs.display(),
+        paths.bin.display(),
+        std::env::var("PATH")?
+    );
     let child = tokio::process::Command::new("bash")
-        .args(["-euo", "pipefail", "-c", &format!("trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n{script}")])
+        .args([
+            "-euo",
+            "pipefail",
+            "-c",
+            &format!("trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n{script}"),
+        ])
         .current_dir(folder)
         .env("PATH", path)
         .env("ZOOKEEPER", context.world().zookeeper().connect_string())
@@ -60,7 +88,15 @@ async fn run(script: &str, folder: &Path, context: &TestContext) -> Result<Strin
     let output = tokio::time::timeout(Duration::from_secs(140), child.wait_with_output())
         .await
         .context("the README's commands did not end in time")??;
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "the README's commands failed ({}):\n{said}", output.status);
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    ensure!(
+        output.status.success(),
+        "the README's commands failed ({}):\n{said}",
+        output.status
+    );
     Ok(said)
 }
