@@ -59,7 +59,7 @@ pub async fn five_minutes_lead_to_a_first_app(context: &TestContext) -> Result<(
 
 async fn run(script: &str, folder: &Path, context: &TestContext) -> Result<String> {
     let paths = Paths::find().await?;
-    let program = esfleet_e2e::esfleet::program()?;
+    let program = esfleet_e2e::image::binary("esfleet")?;
     let programs = program.parent().context("a program lies in a folder")?;
     let path = format!(
         "{}:{}:{}",
