@@ -23,6 +23,9 @@ pub const USER_AGENT_VALUE: &str = concat!("esfleet/", env!("CARGO_PKG_VERSION")
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one write to the socket may hang.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an answer may be silent. A watch of ours lasts 60 s and is then ended by the server; what is silent for
+/// longer, a list in the middle of its pages included, comes from a connection that is dead.
+const READ_TIMEOUT: Duration = Duration::from_secs(70);
 /// How long building a client may take; it reads files and may run a credential plugin. Shorter than
 /// what callers give a whole member (10 s), so that the member's row can name the plugin.
 const BUILD_LIMIT: Duration = Duration::from_secs(8);
@@ -335,6 +338,7 @@ fn build(mut config: Config) -> Result<Connection, ConnectError> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE)));
