@@ -251,23 +251,35 @@ async fn end_on_second_signal(
     }
 }
 
-/// One term: a pool, and a controller for each scope of each member; ends with the term.
+/// One term: a pool, and a controller for each scope of each member; ends with the term, or when the pool is broken.
 async fn lead(controllers: Arc<Controllers>, term: Arc<Term>) {
     let pool = Pool::new(term.clone(), controllers.pool_config, controllers.zookeeper.clone());
     *controllers.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(pool.clone());
     let tasks = TaskTracker::new();
+    let stop = term.cancellation().child_token();
     for member in controllers.fleet.members.iter().filter(|member| !member.config.paused) {
-        let (controllers, member, term, pool) = (controllers.clone(), member.clone(), term.clone(), pool.clone());
+        let (controllers, member, term) = (controllers.clone(), member.clone(), term.clone());
+        let (pool, stop) = (pool.clone(), stop.clone());
         tasks.spawn(async move {
             let name = format!("controller of {}", member.config.name);
-            let ended = term.cancellation().clone();
-            keep_running(&name, &ended, || {
-                lead_member(controllers.clone(), member.clone(), term.clone(), pool.clone())
+            keep_running(&name, &stop, || {
+                lead_member(
+                    controllers.clone(),
+                    member.clone(),
+                    term.clone(),
+                    pool.clone(),
+                    stop.clone(),
+                )
             })
             .await;
         });
     }
-    term.cancellation().cancelled().await;
+    tokio::select! {
+        () = term.cancellation().cancelled() => {}
+        // Some app is looked after no longer, and nobody would see it. With the work of its term the process ends.
+        () = pool.failed() => tracing::error!("a task of the ZooKeeper pool panicked: the term's work ends"),
+    }
+    stop.cancel();
     tasks.close();
     tasks.wait().await;
     *controllers.pool.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -275,15 +287,21 @@ async fn lead(controllers: Arc<Controllers>, term: Arc<Term>) {
 }
 
 /// One member in one term: controllers while it is connected.
-async fn lead_member(controllers: Arc<Controllers>, member: Arc<Member>, term: Arc<Term>, pool: Arc<Pool>) {
+async fn lead_member(
+    controllers: Arc<Controllers>,
+    member: Arc<Member>,
+    term: Arc<Term>,
+    pool: Arc<Pool>,
+    stop: CancellationToken,
+) {
     let mut connections = member.connection();
     loop {
         let connection = connections.borrow_and_update().clone();
         if let Some(connection) = connection {
-            control_member(&controllers, &member, &term, &pool, &connection).await;
+            control_member(&controllers, &member, &term, &pool, &connection, stop.child_token()).await;
         }
         tokio::select! {
-            () = term.cancellation().cancelled() => return,
+            () = stop.cancelled() => return,
             changed = connections.changed() => if changed.is_err() { return },
         }
     }
@@ -295,8 +313,8 @@ async fn control_member(
     term: &Arc<Term>,
     pool: &Arc<Pool>,
     connection: &Connection,
+    stop: CancellationToken,
 ) {
-    let stop = term.cancellation().child_token();
     let writer = Writer::new(term.clone(), connection.client.clone());
     let permits = Arc::new(Semaphore::new(usize::from(CONCURRENCY)));
     let scopes = member.scopes.iter().map(|scope| {
@@ -329,4 +347,53 @@ fn marker(scope: Arc<Scope>) -> Changed {
             name: app.name.clone(),
         });
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{AppKey, ClusterName, ConnectString, RootPath};
+    use crate::zookeeper::Target;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn a_panic_in_the_pool_ends_the_work_of_the_term() {
+        let (term, _ender) = Term::for_tests(SOON * 6);
+        let name = ClusterName::parse("eu").unwrap();
+        let controllers = Arc::new(Controllers {
+            fleet: Fleet {
+                name: name.clone(),
+                members: Vec::new(),
+            },
+            instance: "test".to_owned(),
+            pool_config: PoolConfig::default(),
+            zookeeper: ZooKeeperMetrics::default(),
+            reconcile: ReconcileMetrics::register(&mut Registry::default()),
+            pool: Mutex::new(None),
+        });
+        let work = tokio::spawn(lead(controllers.clone(), term.clone()));
+        let pool = tokio::time::timeout(SOON, async {
+            loop {
+                if let Some(pool) = controllers.pool.lock().unwrap().clone() {
+                    return pool;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let app = AppKey {
+            cluster: name,
+            namespace: "apps".to_owned(),
+            name: "orders".to_owned(),
+        };
+        let target = Target {
+            connect: ConnectString::parse("127.0.0.1:1").unwrap(), // nothing listens there
+            root: RootPath::parse("/orders").unwrap(),
+            may_create: true,
+        };
+        let fault = Arc::new(|_: &AppKey| panic!("a fault in the callback"));
+        pool.await.unwrap().register(app, target, fault);
+        tokio::time::timeout(SOON, work).await.unwrap().unwrap();
+        assert!(!term.ended());
+    }
 }
