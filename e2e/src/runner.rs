@@ -37,7 +37,7 @@ impl Scenario {
     /// A scenario that others may run beside.
     pub fn new(path: &str, body: Body) -> Scenario {
         Scenario {
-            name: path.replace(' ', ""),
+            name: path.split_whitespace().collect(), // a long path is printed on several lines
             body,
             exclusive: false,
             limit: LIMIT,
