@@ -2,14 +2,18 @@
 
 mod scenarios {
     pub mod readme;
+    #[path = "../support/objects_fleet.rs"]
+    mod objects_fleet;
+    pub mod scale;
     pub mod world;
     pub mod zookeeper;
 }
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use esfleet_e2e::{run, scenario};
-use scenarios::{readme, world, zookeeper};
+use scenarios::{readme, scale, world, zookeeper};
 
 fn main() -> ExitCode {
     run(vec![
@@ -21,5 +25,9 @@ fn main() -> ExitCode {
         scenario!(zookeeper::spellings_share_a_session_that_outlives_a_server_and_ends_with_the_last_app).on_our_own(),
         scenario!(zookeeper::each_reason_not_to_know_a_leader_is_told_and_stops_nothing_else),
         scenario!(zookeeper::each_change_of_a_leader_is_in_the_status_within_a_second).exclusive(),
+        scenario!(scale::four_hundred_apps_share_a_session_cost_five_writes_each_and_are_left_alone)
+            .on_our_own()
+            .exclusive()
+            .within(Duration::from_secs(240)),
     ])
 }
