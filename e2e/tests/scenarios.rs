@@ -1,6 +1,11 @@
 //! The scenarios: esfleet on real clusters. `cargo test -p esfleet-e2e --test scenarios -- FILTER`; `--list` names them.
 
 mod scenarios {
+    pub mod app_lifecycle;
+    pub mod app_ownership;
+    pub mod app_place;
+    pub mod app_status;
+    pub mod app_takeover;
     pub mod readme;
     #[path = "../support/objects_fleet.rs"]
     mod objects_fleet;
@@ -13,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use esfleet_e2e::{run, scenario};
-use scenarios::{readme, scale, world, zookeeper};
+use scenarios::{app_lifecycle, app_ownership, app_status, app_takeover, readme, scale, world, zookeeper};
 
 fn main() -> ExitCode {
     run(vec![
@@ -29,5 +34,19 @@ fn main() -> ExitCode {
             .on_our_own()
             .exclusive()
             .within(Duration::from_secs(240)),
+        scenario!(app_lifecycle::an_app_is_made_scaled_and_rolled),
+        scenario!(app_lifecycle::an_autoscaler_scales_an_app_and_nothing_is_reverted),
+        scenario!(app_lifecycle::the_death_of_an_apps_leader_is_in_its_status_within_a_second),
+        scenario!(app_lifecycle::a_deleted_app_leaves_its_znodes_to_the_next_of_its_name),
+        scenario!(app_ownership::what_is_edited_or_deleted_behind_our_back_comes_back),
+        scenario!(app_ownership::what_others_own_is_left_alone),
+        scenario!(app_ownership::a_foreign_object_is_a_conflict_and_untouched),
+        scenario!(app_ownership::two_budgets_never_select_the_same_pods),
+        scenario!(app_takeover::objects_of_the_go_operator_are_taken_over_without_a_restart),
+        scenario!(app_takeover::a_field_that_cannot_be_changed_is_named_and_not_tried),
+        scenario!(app_status::whatever_the_leader_znode_holds_is_told_within_a_second),
+        scenario!(app_status::an_ensemble_that_is_not_there_stops_nothing_else),
+        scenario!(app_status::a_paused_app_is_observed_and_not_changed),
+        scenario!(app_status::apps_that_do_not_parse_are_reported_and_skipped).on_our_own(),
     ])
 }
