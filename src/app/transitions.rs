@@ -96,7 +96,7 @@ impl Severity {
 #[must_use]
 pub fn transitions(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Vec<Notice> {
     if old.observed_generation.is_none() {
-        return vec![first_notice(old, new)];
+        return first_notice(old, new).into_iter().collect();
     }
     [workload(old, new), zookeeper(old, new), leader(old, new)]
         .into_iter()
@@ -122,24 +122,42 @@ fn trouble(condition: &Condition) -> Option<NoticeReason> {
     .find_map(|(reason, notice)| (condition.reason == reason.as_str()).then_some(notice))
 }
 
-/// What is said of an app that esfleet sees for the first time.
-fn first_notice(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Notice {
+/// Whether the app's objects were not made: it is paused, or those of an earlier app of its name are still going.
+fn awaits_objects(condition: &Condition) -> bool {
+    [Reason::Paused, Reason::BeingDeleted]
+        .iter()
+        .any(|reason| condition.reason == reason.as_str())
+}
+
+fn created() -> Notice {
+    let note = "made Service, StatefulSet and, for more than one replica, PodDisruptionBudget";
+    notice(Severity::Normal, NoticeReason::Created, note)
+}
+
+/// What is said of an app that esfleet sees for the first time; nothing as long as it has to wait for its objects.
+fn first_notice(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Option<Notice> {
     let workload = find(&new.conditions, ConditionType::WorkloadReady);
     let zookeeper = find(&new.conditions, ConditionType::ZooKeeperReady);
     if let Some((condition, reason)) = workload.and_then(|condition| Some((condition, trouble(condition)?))) {
-        return notice(Severity::Warning, reason, &condition.message);
+        return Some(notice(Severity::Warning, reason, &condition.message));
+    }
+    if workload.is_some_and(awaits_objects) {
+        return None;
     }
     if let Some(condition) = zookeeper.filter(|condition| condition.status == State::False.as_str()) {
-        return notice(Severity::Warning, NoticeReason::ZooKeeperNotReady, &condition.message);
+        return Some(notice(
+            Severity::Warning,
+            NoticeReason::ZooKeeperNotReady,
+            &condition.message,
+        ));
     }
     let message = workload.map_or("", |condition| condition.message.as_str());
-    if *old == EventSourcedAppStatus::default() {
-        let note = "made Service, StatefulSet and, for more than one replica, PodDisruptionBudget";
-        notice(Severity::Normal, NoticeReason::Created, note)
+    Some(if *old == EventSourcedAppStatus::default() {
+        created()
     } else {
         let note = format!("taken over from another controller: {message}");
         notice(Severity::Normal, NoticeReason::TakenOver, &note)
-    }
+    })
 }
 
 fn workload(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Option<Notice> {
@@ -148,6 +166,9 @@ fn workload(old: &EventSourcedAppStatus, new: &EventSourcedAppStatus) -> Option<
     if let Some(reason) = trouble(after) {
         let known = before.reason == after.reason && before.message == after.message;
         return (!known).then(|| notice(Severity::Warning, reason, &after.message));
+    }
+    if awaits_objects(before) && !awaits_objects(after) {
+        return Some(created());
     }
     let same_spec = before.observed_generation == after.observed_generation;
     let fell = before.status == State::True.as_str() && after.reason == Reason::ReplicasPending.as_str();

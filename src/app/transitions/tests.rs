@@ -93,6 +93,27 @@ fn the_one_event_of_a_new_app_in_trouble_is_the_trouble() {
 }
 
 #[test]
+fn nothing_is_called_made_before_it_is() {
+    let new = EventSourcedAppStatus::default();
+    let view = seen(LeaderView::Absent);
+    let going = troubled(&view, &|w| w.being_deleted = true);
+    let mut paused = troubled(&view, &|w| w.stateful_set = None);
+    let condition = paused
+        .conditions
+        .iter_mut()
+        .find(|c| c.type_ == "WorkloadReady")
+        .unwrap();
+    condition.reason = Reason::Paused.as_str().to_owned();
+    for waiting in [going, paused] {
+        assert_eq!(said(&new, &waiting), Vec::<String>::new());
+        assert_eq!(
+            said(&waiting, &healthy(&view)),
+            ["Normal Created: made Service, StatefulSet and, for more than one replica, PodDisruptionBudget"]
+        );
+    }
+}
+
+#[test]
 fn each_change_of_the_leader_is_one_event() {
     let none = seen(LeaderView::Absent);
     let bytes = seen(LeaderView::Unreadable(
