@@ -1,6 +1,7 @@
 //! What another operator made, and what nobody can change.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use esfleet::api::EventSourcedApp;
 use esfleet_e2e::TestContext;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Service;
@@ -53,7 +54,7 @@ async fn as_the_go_operator(place: &Place<'_>, name: &str, full: bool) -> Result
         ..PatchParams::default()
     };
     place
-        .api::<esfleet::api::EventSourcedApp>()
+        .api::<EventSourcedApp>()
         .await?
         .patch_status(name, &merge, &Patch::Merge(status))
         .await?;
@@ -222,5 +223,29 @@ pub async fn a_field_that_cannot_be_changed_is_named_and_not_tried(context: &Tes
         "the claim",
         &set["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"],
         &json!("2Gi"),
-    )
+    )?;
+
+    wanted.spec.paused = true; // so that the Service is not made anew before ours is there
+    context.apply_app("beta", &wanted).await?;
+    let is_paused = |app: &EventSourcedApp| condition(app, "Ready").is_some_and(|(.., said)| said.contains("paused"));
+    context.wait_app("beta", "orders", "is paused", is_paused).await?;
+    let services = place.api::<Service>().await?;
+    let mut service = services.get("orders").await?;
+    services.delete("orders", &DeleteParams::default()).await?;
+    let addressed = json!({"selector": {"app": "orders"}, "ports": [{"name": "http", "port": 8080}]});
+    service.spec = Some(serde_json::from_value(addressed)?);
+    (service.metadata.resource_version, service.metadata.uid) = (None, None);
+    services.create(&PostParams::default(), &service).await?;
+    wanted.spec.paused = false;
+    context.apply_app("beta", &wanted).await?;
+    let app = place
+        .condition("orders", "WorkloadReady", "False", "ImmutableField")
+        .await?;
+    let message = condition(&app, "Ready").context("Ready")?.2;
+    ensure!(message.contains("spec.clusterIP of Service orders"), "{message}");
+    services.delete("orders", &DeleteParams::default()).await?;
+    place
+        .condition("orders", "WorkloadReady", "False", "ReplicasPending")
+        .await
+        .map(drop)
 }
