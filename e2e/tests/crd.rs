@@ -72,6 +72,10 @@ async fn good_apps_are_accepted() {
             faults.push(format!("{what} {spec}: {said}"));
         }
     }
+    let longest = "a".repeat(52);
+    if let Err(said) = create(&world.client, &world.namespace, &longest, apps::good_spec()).await {
+        faults.push(format!("a name of 52 characters: {said}"));
+    }
     assert_eq!(faults, Vec::<String>::new());
 }
 
@@ -94,6 +98,26 @@ async fn a_root_path_can_never_be_changed() {
 }
 
 #[tokio::test]
+async fn no_change_makes_a_good_app_bad() {
+    let world = server::world("crd-change").await;
+    let api = dynamic(&world.client, &world.namespace);
+    let app = serde_json::from_value(object(&world.namespace, "orders", apps::good_spec())).unwrap();
+    api.create(&PostParams::default(), &app).await.unwrap();
+    for case in apps::refused().iter().filter(|case| case.name == "orders") {
+        let unset = case.spec.as_object().unwrap().values().any(Value::is_null);
+        let is_strict = case.message.contains("unknown field");
+        if unset || is_strict || case.spec.get("zookeeperRootPath").is_some() {
+            continue; // such a patch asks for something else
+        }
+        let patch = Patch::Merge(json!({"spec": case.spec}));
+        let refused = api.patch("orders", &PatchParams::default(), &patch).await;
+        let said = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(said.contains(case.message), "{}: {said}", case.what);
+    }
+    api.delete("orders", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_scale_subresource_drives_the_replicas() {
     let world = server::world("crd-scale").await;
     let apps = dynamic(&world.client, &world.namespace);
@@ -113,5 +137,14 @@ async fn the_scale_subresource_drives_the_replicas() {
         json!({"replicas": 3, "selector": "app=orders"})
     );
     assert_eq!(apps.get("orders").await.unwrap().data["spec"]["replicas"], 5);
+    let none = json!({"spec": {"replicas": 0}});
+    let refused = apps
+        .patch_scale("orders", &PatchParams::default(), &Patch::Merge(none))
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("spec.replicas: Invalid value"),
+        "{refused}"
+    );
     apps.delete("orders", &DeleteParams::default()).await.unwrap();
 }
