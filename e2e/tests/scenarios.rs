@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         scenario!(app_takeover::objects_of_the_go_operator_are_taken_over_without_a_restart),
         scenario!(app_takeover::a_field_that_cannot_be_changed_is_named_and_not_tried),
         scenario!(app_status::whatever_the_leader_znode_holds_is_told_within_a_second),
+        scenario!(app_status::a_leader_that_may_not_be_read_is_told_as_such),
         scenario!(app_status::an_ensemble_that_is_not_there_stops_nothing_else),
         scenario!(app_status::a_paused_app_is_observed_and_not_changed),
         scenario!(app_status::apps_that_do_not_parse_are_reported_and_skipped).on_our_own(),

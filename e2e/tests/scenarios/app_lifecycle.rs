@@ -26,7 +26,7 @@ pub async fn an_app_is_made_scaled_and_rolled(context: &TestContext) -> Result<(
     let app = context.wait_ready("alpha", "orders").await?;
     objects_are_as_the_contract_says(&place, &app).await?;
     status_is_as_the_contract_says(&place, &app, 2)?;
-    let told = place.told(&app).await?;
+    let told = place.told_last(&app, "LeaderElected").await?;
     let note = "made Service, StatefulSet and, for more than one replica, PodDisruptionBudget";
     ensure!(
         told[0] == ("Normal".to_owned(), "Created".to_owned(), note.to_owned()),

@@ -205,8 +205,7 @@ pub async fn what_is_edited_or_deleted_behind_our_back_comes_back(context: &Test
 
     let mark = place.cluster()?.audit()?.mark()?;
     place.looked_at(&esfleet, "orders", 3).await?;
-    let mut writes = place.writes(&esfleet, mark)?;
-    writes.retain(|write| write.resource != "eventsourcedapps/status");
+    let writes = place.object_writes(&esfleet, mark)?;
     ensure!(
         writes.is_empty(),
         "after all that nothing is left to do, but {writes:?}"
@@ -254,8 +253,7 @@ pub async fn what_others_own_is_left_alone(context: &TestContext) -> Result<()> 
     place.merge::<PodDisruptionBudget>("orders", note).await?;
     let before = place.objects("orders").await?.map(|object| substance(&object));
     place.looked_at(&esfleet, "orders", 3).await?;
-    let mut writes = place.writes(&esfleet, mark)?;
-    writes.retain(|write| write.resource != "eventsourcedapps/status");
+    let writes = place.object_writes(&esfleet, mark)?;
     ensure!(writes.is_empty(), "nothing of ours was changed, but {writes:?}");
 
     wanted.spec.image = context.world().sample_image(2);

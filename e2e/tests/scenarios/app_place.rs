@@ -146,6 +146,16 @@ impl<'a> Place<'a> {
         Ok(told)
     }
 
+    /// Waits until esfleet has told an app of this reason last, so that nothing is on its way any more.
+    pub async fn told_last(&self, app: &EventSourcedApp, reason: &str) -> Result<Vec<Told>> {
+        eventually(SOON, &format!("the last Event is {reason}"), || async {
+            let told = self.told(app).await?;
+            ensure!(told.last().is_some_and(|(_, last, _)| last == reason), "{told:?}");
+            Ok(told)
+        })
+        .await
+    }
+
     /// Waits until an app has a condition of this reason, for its present generation.
     pub async fn condition(&self, name: &str, kind: &str, state: &str, reason: &str) -> Result<EventSourcedApp> {
         let wanted = (state, reason);
@@ -180,11 +190,17 @@ impl<'a> Place<'a> {
         .await
     }
 
-    /// What esfleet wrote in the scenario's namespace since a mark in the audit log; without Events and statuses if
-    /// only objects are of interest.
+    /// What esfleet wrote in the scenario's namespace since a mark in the audit log.
     pub fn writes(&self, esfleet: &Esfleet, mark: esfleet_e2e::audit::Mark) -> Result<Vec<AuditEvent>> {
         let mut writes = esfleet.replica(0)?.writes_since(self.cluster()?.as_ref(), mark)?;
         writes.retain(|write| write.namespace == self.context.id());
+        Ok(writes)
+    }
+
+    /// The same, without statuses and Events.
+    pub fn object_writes(&self, esfleet: &Esfleet, mark: esfleet_e2e::audit::Mark) -> Result<Vec<AuditEvent>> {
+        let mut writes = self.writes(esfleet, mark)?;
+        writes.retain(|write| !["eventsourcedapps/status", "events"].contains(&&*write.resource));
         Ok(writes)
     }
 

@@ -188,6 +188,7 @@ pub async fn a_field_that_cannot_be_changed_is_named_and_not_tried(context: &Tes
         "{message}"
     );
 
+    place.told_last(&app, "ImmutableField").await?;
     let mark = place.cluster()?.audit()?.mark()?;
     place.looked_at(&esfleet, "orders", 4).await?;
     let mut writes = place.writes(&esfleet, mark)?;
