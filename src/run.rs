@@ -214,11 +214,14 @@ fn face(controllers: &Arc<Controllers>, leadership: watch::Receiver<LeadershipVi
 }
 
 fn election_config(options: &RunOptions) -> ElectionConfig {
+    let defaults = ElectionConfig::new(&options.lease_namespace, &options.lease_name, &options.identity);
     ElectionConfig {
         lease: options.lease_duration,
         renew_deadline: options.renew_deadline,
         retry: options.retry_period,
-        ..ElectionConfig::new(&options.lease_namespace, &options.lease_name, &options.identity)
+        // a short renew deadline leaves room for a second attempt
+        attempt: defaults.attempt.min(options.renew_deadline / 2),
+        ..defaults
     }
 }
 
