@@ -395,7 +395,7 @@ pub fn free_address() -> Result<SocketAddr> {
 }
 
 /// HTTP/1.0, so that the answer ends with the connection.
-pub(crate) async fn http_get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+pub async fn http_get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)
         .await
         .with_context(|| format!("cannot connect to {address}"))?;
