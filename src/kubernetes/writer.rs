@@ -24,7 +24,7 @@ pub enum RequestError {
     #[error("the term ended")]
     TermEnded,
     /// No answer in time; whether it arrived is not known.
-    #[error("no answer within {0:?}")]
+    #[error("no answer in time")]
     Deadline(Duration),
     /// A precondition does not hold (409): somebody was faster.
     #[error("somebody was faster: {0}")]
