@@ -184,13 +184,12 @@ impl FakeHub {
 
     fn act(&self, method: &Method, body: &Value) -> Response<Body> {
         let mut state = self.state();
+        let version = &body["metadata"]["resourceVersion"]; // without one, a patch is not refused
         match (method, state.lease.clone()) {
             (&Method::GET, Some(lease)) => response(200, &lease),
             (&Method::POST, None) => response(201, &self.store(&mut state, body["spec"].clone())),
             (&Method::POST, Some(_)) => status(409, "AlreadyExists", "exists"),
-            (&Method::PATCH, Some(lease))
-                if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"] =>
-            {
+            (&Method::PATCH, Some(lease)) if !version.is_null() && *version != lease["metadata"]["resourceVersion"] => {
                 status(409, "Conflict", "the object has been modified")
             }
             (&Method::PATCH, Some(lease)) => {

@@ -9,9 +9,14 @@
 
 pub mod apply;
 pub mod controller;
+#[cfg(test)]
+mod fake_member;
 pub mod memory;
 pub mod metrics;
 pub mod observe;
 pub mod report;
 
 pub use controller::{Context, control};
+
+#[cfg(test)]
+mod tests;
