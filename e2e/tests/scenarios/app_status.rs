@@ -120,7 +120,7 @@ pub async fn a_leader_that_may_not_be_read_is_told_as_such(context: &TestContext
     ];
     let closed = CreateMode::Persistent.with_acls(Acls::new(&secret));
     zookeeper.create(&path, b"orders-0", &closed).await?;
-    let app = context.apply_app("beta", &place.app_without_nodes("orders", 1)).await?;
+    let app = context.apply_app("beta", &place.app_without_nodes("orders", 2)).await?;
     let told = place
         .condition("orders", "LeaderElected", "Unknown", "LeaderForbidden")
         .await?;
