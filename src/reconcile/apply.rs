@@ -227,8 +227,11 @@ impl Hand<'_> {
                 writer.strategic_merge::<P::Of>(self.key, &patch).await
             }
         };
-        let Ok(repaired) = repaired else {
-            return Err(RequestError::Rejected(reason));
+        let repaired = match repaired {
+            Ok(repaired) => repaired,
+            // the world moved on between the two: the next look repairs it, and nobody needs to be told
+            Err(error) if error.is_passing() => return Err(error),
+            Err(_) => return Err(RequestError::Rejected(reason)),
         };
         let mut object = write.object.clone();
         object["metadata"]["resourceVersion"] = repaired["metadata"]["resourceVersion"].clone();
