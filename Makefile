@@ -5,7 +5,7 @@
 #                   KEEP=1 keeps it up. ESFLEET_E2E_KUBECONFIGS, ESFLEET_E2E_ZOOKEEPER, ESFLEET_E2E_SAMPLE_IMAGE: one's own
 #   make test       all tests, with each part's share of the time; TEST=part runs the scenarios whose name contains it
 #   make test-long  what takes longer than a test run should; writes a report
-#   make bench      esfleet and the Go peer with the same driver, alternating
+#   make bench      esfleet and the Go peer with the same driver, alternating; bench-smoke: small, only that no phase is missing
 #   make mutants    one-line changes to the code, each of which must turn a named test red
 #   make fmt, lint, doc, deny; make clean-up ends and removes what killed runs may have left
 
@@ -14,7 +14,7 @@ export ESFLEET_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/esfleet
 export CARGO_TARGET_DIR ?= $(ESFLEET_CACHE)/target
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin:$(ESFLEET_CACHE)/cargo/bin
 
-.PHONY: demo test test-long bench mutants setup fmt lint doc deny clean-up
+.PHONY: demo test test-long bench bench-smoke mutants setup fmt lint doc deny clean-up
 
 demo: setup
 	@cargo build --locked --workspace --bins
@@ -29,6 +29,10 @@ test-long: setup
 bench: setup
 	@cargo build --locked --release --bin esfleet
 	@ESFLEET_BIN=$(CARGO_TARGET_DIR)/release/esfleet e2e/peer/bench
+
+bench-smoke: setup
+	@cargo build --locked --bin esfleet
+	@SMOKE=1 ESFLEET_BIN=$(CARGO_TARGET_DIR)/debug/esfleet e2e/peer/bench
 
 mutants: setup
 	@e2e/mutants/run

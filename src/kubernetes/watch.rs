@@ -220,6 +220,9 @@ impl Context<'_> {
                 }
                 Some(Err(error)) => {
                     self.failed(watched, &error);
+                    if needs_a_new_list(&error) {
+                        backoff.reset(); // it answers: what is missing is a version to go on from
+                    }
                     tokio::time::sleep(backoff.next().unwrap_or(Duration::from_secs(30))).await;
                     if needs_a_new_list(&error) {
                         events = Box::pin(self.open::<P>());
