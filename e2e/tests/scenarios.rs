@@ -9,6 +9,7 @@ mod scenarios {
     pub mod readme;
     #[path = "../support/objects_fleet.rs"]
     mod objects_fleet;
+    pub mod readme;
     pub mod scale;
     pub mod world;
     pub mod zookeeper;
