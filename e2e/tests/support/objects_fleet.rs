@@ -34,6 +34,8 @@ pub struct Fleet<'a> {
     /// The apps of each member.
     apps: usize,
     marks: Vec<Mark>,
+    /// The term in which all is to be done.
+    term: Option<i32>,
 }
 
 /// The resource version of each object of the namespace, by kind and name.
@@ -60,14 +62,17 @@ impl<'a> Fleet<'a> {
             .iter()
             .map(|cluster| cluster.audit()?.mark())
             .collect::<Result<_>>()?;
-        Ok(Fleet {
+        let mut fleet = Fleet {
             context,
             zookeeper,
             esfleet,
             clusters,
             apps,
             marks,
-        })
+            term: None,
+        };
+        fleet.term = fleet.term().await?;
+        Ok(fleet)
     }
 
     /// The name of an app by its number.
@@ -125,17 +130,31 @@ impl<'a> Fleet<'a> {
             .await?;
         }
         let events = self.len();
-        eventually(limit, "every app has its Event", || async {
+        let undisturbed = eventually(limit, "every app has its Event", || async {
+            if self.term().await? != self.term {
+                return Ok(false); // an Event is lost when the term ends between the status and it
+            }
             let written = self
                 .writes()?
                 .iter()
                 .filter(|(_, event)| event.resource == "events")
                 .count();
             ensure!(written >= events, "{written} of {events}");
-            Ok(())
+            Ok(true)
         })
         .await?;
+        ensure!(
+            undisturbed,
+            "leadership changed while the apps were made: the machine is too busy to count anything"
+        );
         Ok(start.elapsed())
+    }
+
+    async fn term(&self) -> Result<Option<i32>> {
+        let lease = self.esfleet.lease().await?;
+        Ok(lease
+            .and_then(|lease| lease.spec)
+            .and_then(|spec| spec.lease_transitions))
     }
 
     /// All that the replicas have written since the start, with the member; the Lease aside.
