@@ -72,6 +72,13 @@ pub async fn apply(
     }
 }
 
+/// Whether an object was refused because of what somebody else has in it: an entry of a list that
+/// collides with ours, or the `value` of a variable that we give a `valueFrom`. Nothing else is worth
+/// a repair, which takes away what others added and could restart pods for a spec that is invalid.
+fn is_collision(reason: &str) -> bool {
+    reason.contains("Duplicate value") || reason.contains("may not be specified when `value` is not empty")
+}
+
 /// What is written for an app.
 trait Written: Projection {
     const KIND: ChildKind;
@@ -147,6 +154,21 @@ impl Hand<'_> {
         if let Step::NeedsLive(_) = step {
             *step = self.look(store).await?;
         }
+        let wanted = match step {
+            Step::Create(write) | Step::Change { write, .. } => Some(write.wanted),
+            Step::Delete { .. } => None,
+            Step::Nothing | Step::NeedsLive(_) | Step::Conflict(_) | Step::Wait => return Ok(()),
+        };
+        let memory = &self.context.memory;
+        if let Some(error) = memory.refused(self.key, P::KIND, wanted) {
+            return Err(error);
+        }
+        let result = self.carry_out(store, step).await;
+        memory.tried(self.key, P::KIND, wanted, result.as_ref().map(|()| ()));
+        result
+    }
+
+    async fn carry_out<P: Written>(&self, store: &ChildStore<P>, step: &Step) -> Result<(), RequestError> {
         match step {
             Step::Create(write) => self.write(store, write).await,
             Step::Change { write, why } => {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::{FutureExt, StreamExt, stream};
 use kube::runtime::controller::{Action, Config, Error};
@@ -24,8 +24,6 @@ use crate::zookeeper::{Changed, Pool};
 
 /// How many apps of one member are looked at side by side.
 pub const CONCURRENCY: u16 = 16;
-/// How soon an app is looked at again when somebody else was faster with a write.
-const STALE_RETRY: Duration = Duration::from_millis(200);
 
 /// All that reconciling the apps of one scope needs, for one term and connection.
 pub struct Context {
@@ -143,7 +141,7 @@ fn retry(app: Arc<ProjectedApp>, error: &ReconcileError, context: Arc<Context>) 
     let ReconcileError::Request { source, .. } = error;
     match source {
         // the change that made us late is on its way through the watch
-        RequestError::Stale(_) => Action::requeue(STALE_RETRY),
+        RequestError::Stale(_) => Action::requeue(context.memory.stale(&app.key())),
         RequestError::TermEnded | RequestError::NamespaceTerminating => Action::await_change(),
         RequestError::Deadline(_)
         | RequestError::NotFound(_)
