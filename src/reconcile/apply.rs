@@ -176,7 +176,9 @@ impl Hand<'_> {
                     cluster = %self.context.cluster, app = %self.key, object = P::KIND.as_str(), ?why, "changing an object"
                 );
                 match self.write(store, write).await {
-                    Err(RequestError::Rejected(reason)) => self.repair(store, write, reason).await,
+                    Err(RequestError::Rejected(reason)) if is_collision(&reason) => {
+                        self.repair(store, write, reason).await
+                    }
                     result => result,
                 }
             }
@@ -265,5 +267,31 @@ impl Hand<'_> {
             },
         )
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_collision;
+
+    #[test]
+    fn only_what_others_put_in_the_way_is_repaired() {
+        for (reason, collides) in [
+            (
+                r#"Service "a" is invalid: spec.ports[1].name: Duplicate value: "http""#,
+                true,
+            ),
+            (
+                r#"StatefulSet "a" is invalid: spec.template.spec.containers[0].env[0].valueFrom: Invalid value: "": may not be specified when `value` is not empty"#,
+                true,
+            ),
+            (
+                r#"StatefulSet "a" is invalid: spec.template.spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#,
+                false,
+            ),
+            ("admission webhook \"policy\" denied the request: no", false),
+        ] {
+            assert_eq!(is_collision(reason), collides, "{reason}");
+        }
     }
 }
