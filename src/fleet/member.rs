@@ -177,8 +177,11 @@ impl Member {
     pub(super) async fn run(&self, identities: &Identities, timing: Timing, cancel: &CancellationToken) {
         let mut backoff = Backoff::new(timing.retry_min, timing.retry_max);
         while !cancel.is_cancelled() {
+            let Some(connected) = cancel.run_until_cancelled(self.connect(timing)).await else {
+                return;
+            };
             let connection = Arc::new(Connection {
-                client: match self.connect(timing).await {
+                client: match connected {
                     Ok(client) => client,
                     Err(trouble) => {
                         self.report(trouble);
@@ -219,7 +222,8 @@ impl Member {
         backoff: &mut Backoff,
     ) -> Option<Trouble> {
         let name = &self.config.name;
-        let uid = cluster_uid(&connection.client, timing.probe_deadline).await;
+        let uid = cluster_uid(&connection.client, timing.probe_deadline);
+        let uid = connection.cancel.run_until_cancelled(uid).await?;
         if let Some(uid) = &uid
             && let Err(other) = identities.claim(uid, name, self.position, &connection.cancel)
         {

@@ -94,26 +94,6 @@ fn of_status(status: &Status) -> RequestError {
     }
 }
 
-/// Reads one object as the API server has it now; none if there is none.
-///
-/// # Errors
-/// [`RequestError`], with [`REQUEST_DEADLINE`].
-pub async fn read<K: Resource<DynamicType = ()>>(
-    client: &Client,
-    key: &ObjectKey,
-) -> Result<Option<Value>, RequestError> {
-    let request = request::<K>(key).get(&key.name, &GetParams::default()).map_err(build)?;
-    let answer = tokio::time::timeout(REQUEST_DEADLINE, client.request::<Value>(request)).await;
-    match answer
-        .map_err(|_| RequestError::Deadline(REQUEST_DEADLINE))?
-        .map_err(RequestError::from)
-    {
-        Ok(object) => Ok(Some(object)),
-        Err(RequestError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// The hand that writes to one member in one term.
 #[derive(Clone)]
 pub struct Writer {
@@ -128,10 +108,23 @@ impl Writer {
         Self { term, client }
     }
 
-    /// The client, for reads.
-    #[must_use]
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Reads one object as the API server has it now; none if there is none. It ends with the term, so that a
+    /// member that does not answer holds up no step-down.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub async fn read<K: Resource<DynamicType = ()>>(&self, key: &ObjectKey) -> Result<Option<Value>, RequestError> {
+        let request = request::<K>(key).get(&key.name, &GetParams::default()).map_err(build)?;
+        match self
+            .term
+            .write(REQUEST_DEADLINE, self.client.request(request))
+            .await
+            .map_err(RequestError::from)
+        {
+            Ok(object) => Ok(Some(object)),
+            Err(RequestError::NotFound(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Server-side apply of a whole object by esfleet's field manager. `metadata.uid` and

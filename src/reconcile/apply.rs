@@ -14,7 +14,7 @@ use crate::app::plan::{Plan, Step, Write};
 use crate::app::resources::CONTAINER;
 use crate::kubernetes::projection::{ObjectKey, Projected, Projection};
 use crate::kubernetes::store::ChildStore;
-use crate::kubernetes::writer::{RequestError, read};
+use crate::kubernetes::writer::RequestError;
 
 /// What became of a plan.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl Hand<'_> {
 
     /// Reads the object whole and decides by it.
     async fn look<P: Written>(&self, store: &ChildStore<P>) -> Result<Step, RequestError> {
-        let Some(live) = read::<P::Of>(self.context.writer.client(), self.key).await? else {
+        let Some(live) = self.context.writer.read::<P::Of>(self.key).await? else {
             return Ok(Step::Wait); // it went meanwhile, which the watch will tell
         };
         store.take_answer(Projected::from_value(&live));
@@ -221,7 +221,7 @@ impl Hand<'_> {
         result: Result<T, RequestError>,
     ) -> Result<T, RequestError> {
         if let Err(RequestError::Stale(_)) = &result
-            && let Some(live) = read::<P::Of>(self.context.writer.client(), self.key).await?
+            && let Some(live) = self.context.writer.read::<P::Of>(self.key).await?
         {
             store.take_answer(Projected::from_value(&live));
         }
