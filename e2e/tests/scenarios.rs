@@ -6,7 +6,6 @@ mod scenarios {
     pub mod app_place;
     pub mod app_status;
     pub mod app_takeover;
-    pub mod readme;
     #[path = "../support/objects_fleet.rs"]
     mod objects_fleet;
     pub mod readme;

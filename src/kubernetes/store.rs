@@ -110,6 +110,22 @@ impl<P> ChildStore<P> {
         }
     }
 
+    /// The resource version at which the object at `key` is known; 0 if it is not.
+    #[must_use]
+    pub fn version(&self, key: &ObjectKey) -> u64 {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        inner.objects.get(key).map_or(0, |entry| entry.version)
+    }
+
+    /// Takes the answer that there is no object at `key`, unless the watch has told of another version than `known`
+    /// since that was asked.
+    pub fn take_absence(&self, key: &ObjectKey, known: u64) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if inner.objects.get(key).is_some_and(|entry| entry.version == known) {
+            inner.objects.remove(key);
+        }
+    }
+
     /// Takes an object as the answer to a write or read of ours named it, unless the watch knows better.
     pub fn take_answer(&self, object: Projected<P>) {
         let (key, entry) = split(object);
@@ -218,6 +234,16 @@ mod tests {
         assert_eq!(known(&store, "a"), Some(5));
         assert_eq!(store.take(Event::Apply(object("a", 5))), []);
         assert_eq!(store.take(Event::Apply(object("a", 6))), [key("a")]);
+    }
+
+    #[test]
+    fn an_answer_that_there_is_none_counts_unless_the_watch_has_told_more() {
+        let store = ChildStore::default();
+        let _ = store.take(Event::Apply(object("a", 5)));
+        store.take_absence(&key("a"), 4);
+        assert_eq!((known(&store, "a"), store.version(&key("a"))), (Some(5), 5));
+        store.take_absence(&key("a"), 5);
+        assert_eq!((known(&store, "a"), store.version(&key("a"))), (None, 0));
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event};
+use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
@@ -14,9 +13,13 @@ use super::projection::{ObjectKey, Projected, Projection};
 use super::scope::{ProjectedApp, Scope};
 use super::store::ChildStore;
 use crate::app::observed::{ObservedBudget, ObservedService, ObservedStatefulSet, Owner};
+use crate::support::retry::Backoff;
 
 /// How long one watch lasts before it is renewed: the longest that a half-open connection can hide changes.
 const WATCH_SECONDS: u32 = 60;
+/// The shortest and the longest wait before a watch that failed is tried again; a member that does not answer at all is
+/// given up by its probe.
+const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 /// Objects per page of a list: what bounds the memory that a list of full objects takes.
 const PAGE: u32 = 50;
 
@@ -175,34 +178,38 @@ impl Context<'_> {
         .await;
     }
 
-    /// A budget of somebody else may select any app's pods, so it concerns all apps of its namespace.
+    /// A budget that no app owns may select any app's pods, so it concerns all apps of its namespace.
     async fn budgets(&self) {
         self.each(Watched::Budgets, |event: Event<Projected<ObservedBudget>>| {
+            let foreign_now = match &event {
+                Event::Apply(budget) | Event::Delete(budget) => !is_an_apps(budget.data.as_ref().ok()),
+                Event::Init | Event::InitApply(_) | Event::InitDone => false,
+            };
+            let stored = |key: &ObjectKey| self.scope.budgets.get(key).and_then(Result::ok);
+            let foreign_before = match &event {
+                Event::Apply(budget) | Event::Delete(budget) => {
+                    stored(&budget.key()).is_some_and(|known| !is_an_apps(Some(&known)))
+                }
+                Event::Init | Event::InitApply(_) | Event::InitDone => false,
+            };
             for key in self.scope.budgets.take(event) {
-                if self.is_ours(&key) {
-                    self.scope.mark_app(&key);
-                } else {
+                let foreign = stored(&key).is_some_and(|known| !is_an_apps(Some(&known)));
+                if foreign || foreign_now || foreign_before {
                     self.scope.mark_namespace(&key.namespace);
+                } else {
+                    self.scope.mark_app(&key);
                 }
             }
         })
         .await;
     }
 
-    fn is_ours(&self, key: &ObjectKey) -> bool {
-        let Some(app) = self.scope.app(key) else { return false };
-        match self.scope.budgets.get(key) {
-            Some(Ok(budget)) => {
-                matches!(&budget.child.owner, Owner::App(uid) if Some(uid) == app.metadata.uid.as_ref())
-            }
-            Some(Err(_)) => false,
-            None => true,
-        }
-    }
-
     /// Feeds every event of one watch to `take`, with backoff after errors, for ever.
+    ///
+    /// After an error everything is listed again. Going on from the last version would do in most cases, but an API
+    /// server whose data was restored from a backup or lost accepts a version from its future and then stays silent.
     async fn each<P: Projection>(&self, watched: Watched, mut take: impl FnMut(Event<Projected<P>>)) {
-        let mut backoff = DefaultBackoff::default();
+        let mut backoff = Backoff::new(RETRY.0, RETRY.1);
         let mut events = Box::pin(self.open::<P>());
         loop {
             match events.next().await {
@@ -220,13 +227,8 @@ impl Context<'_> {
                 }
                 Some(Err(error)) => {
                     self.failed(watched, &error);
-                    if needs_a_new_list(&error) {
-                        backoff.reset(); // it answers: what is missing is a version to go on from
-                    }
-                    tokio::time::sleep(backoff.next().unwrap_or(Duration::from_secs(30))).await;
-                    if needs_a_new_list(&error) {
-                        events = Box::pin(self.open::<P>());
-                    }
+                    tokio::time::sleep(backoff.next_delay()).await;
+                    events = Box::pin(self.open::<P>());
                 }
                 None => events = Box::pin(self.open::<P>()),
             }
@@ -267,14 +269,8 @@ impl Context<'_> {
     }
 }
 
-/// The watcher resumes from the version that it knows; an API server that no longer has that version,
-/// or does not have it yet (restored from a backup), answers the same for ever.
-fn needs_a_new_list(error: &Error) -> bool {
-    match error {
-        Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 410 | 504 | 400),
-        Error::WatchError(status) => matches!(status.code, 410 | 504 | 400),
-        _ => false,
-    }
+fn is_an_apps(budget: Option<&ObservedBudget>) -> bool {
+    budget.is_some_and(|budget| matches!(budget.child.owner, Owner::App(_)))
 }
 
 fn trouble_of(error: &Error) -> WatchTrouble {

@@ -164,7 +164,7 @@ impl Hand<'_> {
             return Err(error);
         }
         let result = self.carry_out(store, step).await;
-        memory.tried(self.key, P::KIND, wanted, result.as_ref().map(|()| ()));
+        memory.tried(self.key, P::KIND, wanted, result.as_ref().copied());
         result
     }
 
@@ -196,10 +196,9 @@ impl Hand<'_> {
 
     /// Reads the object whole and decides by it.
     async fn look<P: Written>(&self, store: &ChildStore<P>) -> Result<Step, RequestError> {
-        let Some(live) = self.context.writer.read::<P::Of>(self.key).await? else {
-            return Ok(Step::Wait); // it went meanwhile, which the watch will tell
+        let Some(live) = self.read(store).await? else {
+            return Err(RequestError::Stale("the object went meanwhile".to_owned()));
         };
-        store.take_answer(Projected::from_value(&live));
         resolve(self.app, &live, &self.context.memory.memo(self.key)).map_err(RequestError::Failed)
     }
 
@@ -220,12 +219,21 @@ impl Hand<'_> {
         store: &ChildStore<P>,
         result: Result<T, RequestError>,
     ) -> Result<T, RequestError> {
-        if let Err(RequestError::Stale(_)) = &result
-            && let Some(live) = self.context.writer.read::<P::Of>(self.key).await?
-        {
-            store.take_answer(Projected::from_value(&live));
+        if let Err(RequestError::Stale(_)) = &result {
+            self.read(store).await?;
         }
         result
+    }
+
+    /// Reads the object, so that the store knows it as it is now, or that there is none.
+    async fn read<P: Written>(&self, store: &ChildStore<P>) -> Result<Option<Value>, RequestError> {
+        let known = store.version(self.key);
+        let live = self.context.writer.read::<P::Of>(self.key).await?;
+        match &live {
+            Some(live) => store.take_answer(Projected::from_value(live)),
+            None => store.take_absence(self.key, known),
+        }
+        Ok(live)
     }
 
     /// An apply is refused when somebody gave an entry of a keyed list another key: ours would be

@@ -194,7 +194,7 @@ mod tests {
     fn who_is_always_late_is_tried_again_ever_more_seldom() {
         let (memory, key) = (Memory::default(), key());
         assert!(memory.stale(&key) < Duration::from_secs(1));
-        let last = (0..30).map(|_| memory.stale(&key)).last();
+        let last = (0..30).map(|_| memory.stale(&key)).max();
         assert!(last > Some(Duration::from_secs(5)), "{last:?}");
         memory.succeeded(&key);
         assert!(memory.stale(&key) < Duration::from_secs(1));
