@@ -190,8 +190,9 @@ fn a_fleet_is_healthy_when_every_member_and_every_app_is() {
             healthy(ClusterState::Degraded, &ready),
             healthy(ClusterState::Unknown, &ready),
             healthy(ClusterState::Connected, &unready),
+            healthy(ClusterState::Connected, &report(1, None)),
         ],
-        [true, true, false, false, false]
+        [true, true, false, false, false, false]
     );
 }
 
