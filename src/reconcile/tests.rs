@@ -243,9 +243,10 @@ async fn a_list_that_keeps_a_change_from_being_accepted_is_replaced_before_it_is
         } else {
             "apply services"
         };
-        world
-            .member
-            .fail(apply, Fault::Refuse(422, "FieldValueDuplicate", "Duplicate value: \"http\""));
+        world.member.fail(
+            apply,
+            Fault::Refuse(422, "FieldValueDuplicate", "Duplicate value: \"http\""),
+        );
         world
             .member
             .edit(resource, "orders", |object| object["spec"]["edited"] = json!(1));
@@ -263,9 +264,10 @@ async fn a_list_that_keeps_a_change_from_being_accepted_is_replaced_before_it_is
 #[tokio::test(start_paused = true)]
 async fn a_change_that_cannot_be_repaired_is_told_in_the_words_of_its_own_refusal() {
     let world = World::settled().await;
-    world
-        .member
-        .fail_always("apply services", Fault::Refuse(422, "", "ports[1].name: Duplicate value"));
+    world.member.fail_always(
+        "apply services",
+        Fault::Refuse(422, "", "ports[1].name: Duplicate value"),
+    );
     world
         .member
         .fail_always("merge services", Fault::Refuse(422, "", "nor this"));
@@ -282,7 +284,10 @@ async fn a_change_that_cannot_be_repaired_is_told_in_the_words_of_its_own_refusa
     );
     assert_eq!(
         world.condition("WorkloadReady"),
-        ("WriteFailed".to_owned(), "Service orders: ports[1].name: Duplicate value".to_owned())
+        (
+            "WriteFailed".to_owned(),
+            "Service orders: ports[1].name: Duplicate value".to_owned()
+        )
     );
 }
 
