@@ -16,6 +16,7 @@ use crate::api::fleet_config::MemberConfig;
 use crate::kubernetes::client::{self, ConnectErrorClass};
 use crate::kubernetes::fault::describe;
 use crate::kubernetes::scope::Scope;
+use crate::kubernetes::trouble;
 use crate::kubernetes::watch::{WatchHealth, WatchTrouble, watch_scope};
 use crate::support::retry::Backoff;
 
@@ -57,10 +58,10 @@ impl fmt::Display for MemberReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(class) => f.write_str(class.reason()),
-            Self::NotAnswering => f.write_str("NotAnswering"),
+            Self::NotAnswering => f.write_str(trouble::NOT_ANSWERING),
             Self::Unauthorized => f.write_str("Unauthorized"),
             Self::DuplicateCluster => f.write_str("DuplicateCluster"),
-            Self::CrdMissing => f.write_str("CRDMissing"),
+            Self::CrdMissing => f.write_str(trouble::DEFINITION_MISSING),
             Self::Forbidden => f.write_str("Forbidden"),
             Self::WatchFailing => f.write_str("WatchFailing"),
         }
@@ -86,6 +87,8 @@ pub struct MemberStatus {
 pub struct Connection {
     /// The client, with the member's own identity.
     pub client: Client,
+    /// The API server's address, for messages.
+    pub server: String,
     /// Fires when the connection is given up.
     pub cancel: CancellationToken,
 }
@@ -180,15 +183,17 @@ impl Member {
             let Some(connected) = cancel.run_until_cancelled(self.connect(timing)).await else {
                 return;
             };
+            let client::Connection { client, server } = match connected {
+                Ok(connected) => connected,
+                Err(trouble) => {
+                    self.report(trouble);
+                    pause(backoff.next_delay(), cancel).await;
+                    continue;
+                }
+            };
             let connection = Arc::new(Connection {
-                client: match connected {
-                    Ok(client) => client,
-                    Err(trouble) => {
-                        self.report(trouble);
-                        pause(backoff.next_delay(), cancel).await;
-                        continue;
-                    }
-                },
+                client,
+                server,
                 cancel: cancel.child_token(),
             });
             let end_of_connection = connection.cancel.clone().drop_guard();
@@ -202,15 +207,15 @@ impl Member {
         }
     }
 
-    async fn connect(&self, timing: Timing) -> Result<Client, Trouble> {
-        let client = client::connect(&self.config.source).await.map_err(|error| Trouble {
+    async fn connect(&self, timing: Timing) -> Result<client::Connection, Trouble> {
+        let connected = client::connect(&self.config.source).await.map_err(|error| Trouble {
             state: MemberState::Unreachable,
             reason: MemberReason::Connection(error.class),
             message: error.to_string(),
         })?;
-        let version = probe(&client.client, timing.probe_deadline).await?;
+        let version = probe(&connected.client, &connected.server, timing.probe_deadline).await?;
         self.seen(version);
-        Ok(client.client)
+        Ok(connected)
     }
 
     /// Everything between a connection's first and last answer; what ended it, unless it was cancelled.
@@ -255,7 +260,7 @@ impl Member {
         });
         let trouble = tokio::select! {
             _ = futures::future::join_all(watches) => None,
-            trouble = self.probe_until_lost(&connection.client, timing) => Some(trouble),
+            trouble = self.probe_until_lost(connection, timing) => Some(trouble),
             () = connection.cancel.cancelled() => None,
         };
         if let Some(uid) = &uid {
@@ -264,11 +269,11 @@ impl Member {
         trouble
     }
 
-    async fn probe_until_lost(&self, client: &Client, timing: Timing) -> Trouble {
+    async fn probe_until_lost(&self, connection: &Connection, timing: Timing) -> Trouble {
         let mut failures = 0;
         loop {
             tokio::time::sleep(timing.probe_interval).await;
-            match probe(client, timing.probe_deadline).await {
+            match probe(&connection.client, &connection.server, timing.probe_deadline).await {
                 Ok(version) => {
                     failures = 0;
                     self.seen(version);
@@ -315,7 +320,7 @@ async fn pause(time: Duration, cancel: &CancellationToken) {
 }
 
 /// Asks for the version, which every authenticated identity may read.
-async fn probe(client: &Client, deadline: Duration) -> Result<String, Trouble> {
+async fn probe(client: &Client, server: &str, deadline: Duration) -> Result<String, Trouble> {
     let not_answering = |message| Trouble {
         state: MemberState::Unreachable,
         reason: MemberReason::NotAnswering,
@@ -326,10 +331,10 @@ async fn probe(client: &Client, deadline: Duration) -> Result<String, Trouble> {
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => Err(Trouble {
             state: MemberState::Unreachable,
             reason: MemberReason::Unauthorized,
-            message: "the API server does not accept the credentials: renew those in the kubeconfig".to_owned(),
+            message: trouble::unauthorized(server),
         }),
-        Ok(Err(error)) => Err(not_answering(describe(&error))),
-        Err(_) => Err(not_answering(format!("no answer within {deadline:?}"))),
+        Ok(Err(error)) => Err(not_answering(trouble::not_answering(server, &describe(&error)))),
+        Err(_) => Err(not_answering(trouble::silent(server, deadline))),
     }
 }
 
@@ -351,14 +356,8 @@ async fn cluster_uid(client: &Client, deadline: Duration) -> Option<String> {
 
 fn explain(resource: &str, trouble: WatchTrouble) -> (MemberReason, String) {
     match trouble {
-        WatchTrouble::Unknown => (
-            MemberReason::CrdMissing,
-            format!("the API server does not know {resource}: apply the output of \"esfleet crd\" to the member"),
-        ),
-        WatchTrouble::Forbidden(words) => (
-            MemberReason::Forbidden,
-            format!("{words}: apply the output of \"esfleet member manifest\" to the member"),
-        ),
+        WatchTrouble::Unknown => (MemberReason::CrdMissing, trouble::definition_missing()),
+        WatchTrouble::Forbidden(words) => (MemberReason::Forbidden, trouble::forbidden(&words)),
         WatchTrouble::Failing(words) => (
             MemberReason::WatchFailing,
             format!("watching {resource} fails: {words}"),

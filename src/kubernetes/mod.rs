@@ -7,5 +7,6 @@ pub mod permissions;
 pub mod projection;
 pub mod scope;
 pub mod store;
+pub mod trouble;
 pub mod watch;
 pub mod writer;

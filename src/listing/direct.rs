@@ -15,6 +15,7 @@ use crate::api::fleet_config::MemberConfig;
 use crate::api::{EventSourcedApp, FleetConfig};
 use crate::kubernetes::client::{Connection, connect};
 use crate::kubernetes::fault::{FaultClass, classify, describe};
+use crate::kubernetes::trouble;
 use crate::support::deadline::within;
 
 /// How long one member may take to answer, everything included.
@@ -153,11 +154,11 @@ impl Asked {
             list_apps(&connection.client, &self.config.namespaces, query)
         );
         let version = version
-            .map_err(|error| trouble(&error, &connection.server, "its version", None))?
+            .map_err(|error| told(&error, &connection.server, "its version", None))?
             .git_version;
         match apps {
             Ok(apps) => Ok((version, apps)),
-            Err(error) => Err(trouble(&error, &connection.server, "its apps", Some(version))),
+            Err(error) => Err(told(&error, &connection.server, "its apps", Some(version))),
         }
     }
 
@@ -168,36 +169,23 @@ impl Asked {
             .map_or("its API server", |connection| &connection.server);
         Trouble {
             state: ClusterState::Unreachable,
-            reason: FaultClass::TimedOut.reason(),
-            message: format!(
-                "{server} did not answer within {} s; see that it can be reached from here",
-                limit.as_secs_f64()
-            ),
+            reason: trouble::NOT_ANSWERING,
+            message: trouble::silent(server, limit),
             version: None,
         }
     }
 }
 
-fn trouble(error: &kube::Error, server: &str, what: &str, version: Option<String>) -> Trouble {
+fn told(error: &kube::Error, server: &str, what: &str, version: Option<String>) -> Trouble {
     let class = classify(error);
     let words = describe(error);
     let (reason, message) = match class {
-        FaultClass::NotFound => (
-            "CrdMissing",
-            "it has no EventSourcedApp definition; apply `esfleet crd` to it".to_owned(),
-        ),
-        FaultClass::Unauthorized => (
-            class.reason(),
-            format!("{server} does not accept the credentials; renew the kubeconfig"),
-        ),
-        FaultClass::Forbidden => (
-            class.reason(),
-            format!("the credentials do not allow to read {what}: {words}; apply `esfleet member manifest` to it"),
-        ),
-        FaultClass::Unreachable | FaultClass::TimedOut => (
-            class.reason(),
-            format!("{server} cannot be reached: {words}; see that it runs and that its address is right"),
-        ),
+        FaultClass::NotFound => (trouble::DEFINITION_MISSING, trouble::definition_missing()),
+        FaultClass::Unauthorized => (class.reason(), trouble::unauthorized(server)),
+        FaultClass::Forbidden => (class.reason(), trouble::forbidden(&words)),
+        FaultClass::Unreachable | FaultClass::TimedOut => {
+            (trouble::NOT_ANSWERING, trouble::not_answering(server, &words))
+        }
         FaultClass::Conflict | FaultClass::ServerTrouble | FaultClass::Refused | FaultClass::Unintelligible => {
             (class.reason(), format!("{server} did not tell {what}: {words}"))
         }

@@ -171,7 +171,7 @@ async fn a_member_that_lacks_something_is_degraded_with_the_remedy() {
         verdicts(&reports),
         [(
             ClusterState::Degraded,
-            Some("CrdMissing"),
+            Some("CRDMissing"),
             Some("it has no EventSourcedApp definition; apply `esfleet crd` to it".to_owned())
         )]
     );
@@ -182,7 +182,7 @@ async fn a_member_that_lacks_something_is_degraded_with_the_remedy() {
             ClusterState::Degraded,
             Some("Forbidden"),
             Some(
-                "the credentials do not allow to read its apps: eventsourcedapps is forbidden; apply `esfleet member manifest` to it"
+                "the credentials do not allow what is needed: eventsourcedapps is forbidden; apply `esfleet member manifest` to it"
                     .to_owned()
             )
         )]
@@ -211,7 +211,7 @@ async fn a_dead_a_silent_and_a_keyless_member_are_rows_beside_the_living_one() {
             (ClusterState::Connected, None, None),
             (
                 ClusterState::Unreachable,
-                Some("Unreachable"),
+                Some("NotAnswering"),
                 Some("SERVER cannot be reached: client error (Connect): tcp connect error: Connection refused (os error 111); see that it runs and that its address is right".to_owned())
             ),
             (
@@ -221,7 +221,7 @@ async fn a_dead_a_silent_and_a_keyless_member_are_rows_beside_the_living_one() {
             ),
             (
                 ClusterState::Unreachable,
-                Some("TimedOut"),
+                Some("NotAnswering"),
                 Some("SERVER did not answer within 0.5 s; see that it can be reached from here".to_owned())
             ),
         ]
