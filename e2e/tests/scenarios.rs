@@ -6,6 +6,12 @@ mod scenarios {
     pub mod app_place;
     pub mod app_status;
     pub mod app_takeover;
+    pub mod bad_input;
+    pub mod fleet;
+    pub mod fleet_access;
+    pub mod fleet_place;
+    pub mod leadership;
+    pub mod listing;
     #[path = "../support/objects_fleet.rs"]
     mod objects_fleet;
     pub mod readme;
@@ -18,7 +24,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use esfleet_e2e::{run, scenario};
-use scenarios::{app_lifecycle, app_ownership, app_status, app_takeover, readme, scale, world, zookeeper};
+use scenarios::{
+    app_lifecycle, app_ownership, app_status, app_takeover, bad_input, fleet, fleet_access, leadership, listing,
+    readme, scale, world, zookeeper,
+};
 
 fn main() -> ExitCode {
     run(vec![
@@ -49,5 +58,23 @@ fn main() -> ExitCode {
         scenario!(app_status::an_ensemble_that_is_not_there_stops_nothing_else),
         scenario!(app_status::a_paused_app_is_observed_and_not_changed),
         scenario!(app_status::apps_that_do_not_parse_are_reported_and_skipped).on_our_own(),
+        scenario!(fleet::members_that_are_down_at_the_start_hold_up_nobody),
+        scenario!(fleet::a_member_that_is_lost_comes_back_and_the_other_goes_on),
+        scenario!(fleet::equally_named_apps_of_two_members_are_both_served),
+        scenario!(fleet::a_restart_writes_nothing_but_the_lease).on_our_own(),
+        scenario!(fleet::namespaces_and_pauses_are_respected).on_our_own(),
+        scenario!(fleet::one_cluster_under_two_names_is_engaged_once),
+        scenario!(fleet_access::what_a_member_lacks_is_said_and_its_coming_seen).on_our_own(),
+        scenario!(fleet_access::esfleet_in_a_pod_serves_the_cluster_that_it_runs_in).on_our_own(),
+        scenario!(leadership::a_follower_writes_nothing_until_the_leader_is_ended).on_our_own(),
+        scenario!(leadership::a_killed_leader_is_replaced_within_the_lease_and_a_retry),
+        scenario!(leadership::a_frozen_leader_writes_nothing_when_it_goes_on).on_our_own(),
+        scenario!(listing::the_listing_shows_selects_checks_and_watches),
+        scenario!(listing::logs_are_lines_without_secrets),
+        scenario!(listing::check_says_what_is_well_and_what_to_do),
+        scenario!(bad_input::a_faulty_fleet_config_ends_the_start),
+        scenario!(bad_input::faults_of_members_and_apps_are_told_where_they_belong),
+        scenario!(bad_input::a_missing_lease_namespace_is_said_and_its_coming_seen),
+        scenario!(bad_input::a_second_replica_of_one_identity_is_an_ordinary_contender),
     ])
 }
