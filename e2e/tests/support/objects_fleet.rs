@@ -13,7 +13,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, PostParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 
 /// The members; the first is the hub.
@@ -201,6 +201,7 @@ impl<'a> Fleet<'a> {
 
     /// Nothing is written, read or asked of ZooKeeper for the whole of `window`, while both replicas run.
     pub async fn is_idle_for(&self, window: Duration) -> Result<()> {
+        self.others_are_at_rest().await?;
         let begun = self.mark("before").await?;
         let versions = self.versions().await?;
         let requests = self.requests().await?;
@@ -242,6 +243,39 @@ impl<'a> Fleet<'a> {
             ensure!(ended.is_none(), "{} ended: {ended:?}", replica.identity);
         }
         Ok(())
+    }
+
+    /// Waits until the garbage collectors, which look for new kinds every thirty seconds, know apps: they then list all of
+    /// them and read many, as they have met objects before their owners. They know apps once they collect an object whose
+    /// app does not exist.
+    async fn others_are_at_rest(&self) -> Result<()> {
+        let limit = Duration::from_secs(60);
+        for member in MEMBERS {
+            let maps: Api<ConfigMap> = self.context.api(member).await?;
+            let owner = json!({
+                "apiVersion": EventSourcedApp::api_version(&()), "kind": EventSourcedApp::kind(&()),
+                "name": "nobody", "uid": "00000000-0000-4000-8000-000000000000",
+            });
+            let orphan = json!({"metadata": {"name": "orphan", "ownerReferences": [owner]}});
+            let orphan = serde_json::from_value(orphan)?;
+            maps.create(&PostParams::default(), &orphan).await?;
+            eventually(
+                limit,
+                &format!("the garbage collector of {member} knows apps"),
+                || async {
+                    ensure!(maps.get_opt("orphan").await?.is_none(), "the orphan is still there");
+                    Ok(())
+                },
+            )
+            .await?;
+        }
+        eventually(limit, "the API servers are at rest", || async {
+            let before = self.requests().await?;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            ensure!(self.requests().await? == before, "requests are answered");
+            Ok(())
+        })
+        .await
     }
 
     /// Writes something of the test's own everywhere, sees it in the audit logs, and returns where they end then.
