@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::cluster::Cluster;
 use crate::esfleet::EsfleetBuilder;
 use crate::eventually::{eventually, step};
-use crate::member::{Access, Member, access, grant};
+use crate::member::{ACCOUNT, Access, Member, access, grant};
 use crate::world::World;
 use crate::zookeeper::ZooKeeper;
 
@@ -304,7 +304,8 @@ impl TestContext {
         self.own_clusters.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Leaves existing clusters and ZooKeeper as they were: waits until no pod writes any more, then removes `/ID`.
+    /// Leaves existing clusters and ZooKeeper as they were: waits until no pod writes any more, then removes the
+    /// Lease and `/ID`. What the manifest made stays: one's own esfleet may use it.
     async fn empty_existing(&self) -> Result<()> {
         for (cluster, namespace) in self.namespaces().await {
             let api: Api<Namespace> = Api::all(self.client(&cluster).await?);
@@ -318,6 +319,8 @@ impl TestContext {
             )
             .await?;
         }
+        let lease = ["-n", ACCOUNT.0, "delete", "lease", &*self.id, "--ignore-not-found"];
+        self.cluster("alpha")?.kubectl(&lease).await?;
         let zookeeper = self.zookeeper().await?;
         let mut rest = vec![format!("/{}", self.id)];
         while let Some(path) = rest.last().cloned() {
