@@ -58,13 +58,15 @@ fn main() -> ExitCode {
         scenario!(app_status::an_ensemble_that_is_not_there_stops_nothing_else),
         scenario!(app_status::a_paused_app_is_observed_and_not_changed),
         scenario!(app_status::apps_that_do_not_parse_are_reported_and_skipped).on_our_own(),
-        scenario!(fleet::members_that_are_down_at_the_start_hold_up_nobody),
-        scenario!(fleet::a_member_that_is_lost_comes_back_and_the_other_goes_on),
+        scenario!(fleet::members_that_are_down_at_the_start_hold_up_nobody).within(Duration::from_secs(240)),
+        scenario!(fleet::a_member_that_is_lost_comes_back_and_the_other_goes_on).within(Duration::from_secs(240)),
         scenario!(fleet::equally_named_apps_of_two_members_are_both_served),
         scenario!(fleet::a_restart_writes_nothing_but_the_lease).on_our_own(),
         scenario!(fleet::namespaces_and_pauses_are_respected).on_our_own(),
         scenario!(fleet::one_cluster_under_two_names_is_engaged_once),
-        scenario!(fleet_access::what_a_member_lacks_is_said_and_its_coming_seen).on_our_own(),
+        scenario!(fleet_access::what_a_member_lacks_is_said_and_its_coming_seen)
+            .on_our_own()
+            .within(Duration::from_secs(240)),
         scenario!(fleet_access::esfleet_in_a_pod_serves_the_cluster_that_it_runs_in).on_our_own(),
         scenario!(leadership::a_follower_writes_nothing_until_the_leader_is_ended).on_our_own(),
         scenario!(leadership::a_killed_leader_is_replaced_within_the_lease_and_a_retry),
