@@ -3,7 +3,7 @@
 //! A digest covers the *values of the fields that esfleet owns*: of a wanted object all of them, of a
 //! live one those that `metadata.managedFields` lists for our manager. Somebody who changes one of
 //! our fields takes it over, so it leaves our list and the digests differ; fields of others never
-//! count. Both sides are reduced by the same rules ([`canonical`]) where the API server rewrites
+//! count. Both sides are reduced by the same rules (`canonical`) where the API server rewrites
 //! what it is sent: quantities, defaults inside atomic lists, empty values that its types leave out.
 //! What these rules miss costs one needless apply, not a loop: see [`crate::app::plan::Memo`].
 
