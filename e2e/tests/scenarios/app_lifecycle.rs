@@ -266,15 +266,19 @@ pub async fn the_death_of_an_apps_leader_is_in_its_status_within_a_second(contex
             "{next} leads since {elected}, and the status says so {late} ms later"
         );
         app = context.wait_ready("beta", "orders").await?;
-        let told: Vec<_> = place
-            .told(&app)
-            .await?
-            .into_iter()
-            .map(|(_, reason, note)| (reason, note))
-            .collect();
         let changed = ("LeaderChanged".to_owned(), format!("{next} leads, after {dead}"));
         let lost = ("LeaderLost".to_owned(), format!("nobody leads; {dead} did"));
-        ensure!(told.contains(&changed) || told.contains(&lost), "{told:?}");
+        eventually(SOON, "an Event tells of it", || async {
+            let told = place
+                .told(&app)
+                .await?
+                .into_iter()
+                .map(|(_, reason, note)| (reason, note));
+            let told: Vec<_> = told.collect();
+            ensure!(told.contains(&changed) || told.contains(&lost), "{told:?}");
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }
