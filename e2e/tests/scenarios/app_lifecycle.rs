@@ -238,7 +238,11 @@ pub async fn the_death_of_an_apps_leader_is_in_its_status_within_a_second(contex
     let zookeeper = context.zookeeper().await?;
     let path = format!("{}/leader", context.root("orders"));
     let log = LeaderLog::start(&place, &app).await?;
-    for grace in [Some(0), None] {
+    let mut graces = vec![None, Some(0)];
+    let mut tries = 0;
+    while let Some(grace) = graces.last().copied() {
+        tries += 1;
+        ensure!(tries <= 8, "the pod that replaces the dead one wins every election");
         let (before, stat) = zookeeper.get_data(&path).await?;
         let dead = String::from_utf8(before)?;
         ensure!(
@@ -257,7 +261,12 @@ pub async fn the_death_of_an_apps_leader_is_in_its_status_within_a_second(contex
             Ok((String::from_utf8(data)?, now.ctime))
         })
         .await?;
-        ensure!(next != dead, "{dead} leads again");
+        if next == dead {
+            // the pod that took its place and name was the fastest, which is its right; its status need not change
+            app = context.wait_ready("beta", "orders").await?;
+            continue;
+        }
+        graces.pop();
         let seen = log.when(Some(&next)).await?;
         let late = seen.saturating_sub(u128::try_from(elected)?);
         eprintln!("the leader's change was in the status after {late} ms");
